@@ -1,0 +1,190 @@
+# Cordon: one Makefile, no recursion. `make help` lists the targets.
+#
+# Objects live under build/ (one tree per flag set), private state under var/ (a link). Every object waits for the
+# package check in tests/stack/packages.sh, so that `make test` works on a bare Debian 12.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.DEFAULT_GOAL := all
+
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+SAN ?=
+WERROR ?= 1
+comma := ,
+empty :=
+space := $(empty) $(empty)
+
+BUILD := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(findstring clang,$(CC)),-clang)
+
+# --- flags -----------------------------------------------------------------------------------------------------
+
+WARN_BOTH := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wformat=2 \
+  -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations -Wold-style-definition -Wnested-externs \
+  -Wredundant-decls -Wwrite-strings -Wcast-qual -Wbad-function-cast -Wpointer-arith -Wundef -Wunused-macros \
+  -Wvla -Walloca -Wframe-larger-than=65536 -Wdeclaration-after-statement -Wswitch-enum -Wnull-dereference \
+  -Wdouble-promotion -Wfloat-equal -Wdate-time -Wno-missing-field-initializers -Wno-format-truncation
+WARN_GCC := -Warith-conversion -Wformat-overflow=2 -Wformat-signedness -Wcast-align=strict -Wunused-const-variable=2 \
+  -Wjump-misses-init -Wimplicit-fallthrough=5 -Wuse-after-free=3 -Warray-bounds=2 -Wstringop-overflow=4 \
+  -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wtrampolines -Wbidi-chars=any
+WARN_CLANG := -Wcomma -Wassign-enum -Wconditional-uninitialized -Wmissing-variable-declarations -gdwarf-4
+
+WARN := $(WARN_BOTH) $(if $(findstring clang,$(CC)),$(WARN_CLANG),$(WARN_GCC)) $(if $(filter 1,$(WERROR)),-Werror)
+ifeq ($(SAN),)
+OPT := -O2 -g -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection \
+  -fcf-protection=full -fno-delete-null-pointer-checks -fno-common
+else
+OPT := -O1 -g -fno-omit-frame-pointer -fno-common -fsanitize=$(SAN) -fno-sanitize-recover=all \
+  -Wno-null-dereference -Wno-stringop-overflow -Wno-maybe-uninitialized
+endif
+CPPFLAGS := -I. -I$(BUILD)/gen -isystem /usr/include/mariadb -D_GNU_SOURCE -include runners/base/banned.h
+CFLAGS := -std=gnu17 $(OPT) $(WARN)
+LDFLAGS := -Wl,-z,relro,-z,now,-z,noexecstack,--as-needed $(if $(SAN),-fsanitize=$(SAN))
+
+# --- sources ---------------------------------------------------------------------------------------------------
+
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+BASE_SRC := $(wildcard runners/base/*.c)
+CORE_SRC := $(wildcard runners/core/*.c)
+HANDLERS_SRC := $(wildcard handlers/*.c handlers/*/*.c)
+FCGI_SRC := $(wildcard fcgi/*.c)
+TESTLIB_SRC := $(wildcard tests/lib/*.c)
+
+LIB_BASE := $(BUILD)/lib/libbase.a
+LIB_CORE := $(BUILD)/lib/libcore.a
+LIB_HANDLERS := $(BUILD)/lib/libhandlers.a
+LIB_TEST := $(BUILD)/lib/libtest.a
+
+# program: folder, libraries
+PROGRAMS := $(addprefix $(BUILD)/bin/,$(foreach p,\
+  fcgi:cordon-fcgi runners/gate:cordon-gate runners/supervisor:cordon-runner runners/exec:cordon-box runners/ctl:cordonctl,\
+  $(if $(wildcard $(firstword $(subst :, ,$(p)))/*.c),$(lastword $(subst :, ,$(p))))))
+INIT := $(if $(wildcard runners/init/*.c),$(BUILD)/bin/cordon-init)
+
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+API_SRC := $(wildcard tests/api/test_*.c)
+PROBE_SRC := $(wildcard tests/probe/*.c)
+UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC))
+API := $(patsubst tests/api/%.c,$(BUILD)/tests/api/%,$(API_SRC))
+PROBES := $(patsubst tests/probe/%.c,$(BUILD)/tests/probe/%,$(PROBE_SRC))
+BENCH := $(patsubst tests/bench/%.c,$(BUILD)/tests/bench/%,$(wildcard tests/bench/*.c))
+
+# Exceptions to runners/base/banned.h, all of them.
+$(BUILD)/obj/runners/base/mem.o: CPPFLAGS += -DALLOW_MALLOC
+$(BUILD)/obj/runners/base/proc.o: CPPFLAGS += -DALLOW_FORK
+$(BUILD)/obj/runners/init/%.o: CPPFLAGS += -DALLOW_FORK
+$(BUILD)/obj/runners/exec/%.o: CPPFLAGS += -DALLOW_FORK
+# cordonctl takes its URL and key from the environment
+$(BUILD)/obj/runners/ctl/%.o: CPPFLAGS += -DALLOW_GETENV
+$(BUILD)/obj/tests/%.o: CPPFLAGS += -DALLOW_GETENV -DALLOW_FORK
+# jansson has no exact parser for reals: json.c needs strtod once
+$(BUILD)/obj/runners/core/json.o: CPPFLAGS += -DALLOW_STRTO
+$(BUILD)/obj/runners/core/policy.o $(BUILD)/obj/runners/core/policy_load.o: CPPFLAGS += -DALLOW_STRTO
+# MYSQL_BIND.buffer is not const (STYLE: allowed in store_stmt.c only); the door passes a const buffer on
+$(BUILD)/obj/tests/%.o: CFLAGS += -Wno-unused-macros
+
+# --- build -----------------------------------------------------------------------------------------------------
+
+.PHONY: all help
+all: $(PROGRAMS) $(INIT) compile_commands.json ## build everything
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+READY := $(BUILD)/.packages
+$(READY): tests/stack/packages.sh tests/stack/packages.txt
+	@bash tests/stack/packages.sh build
+	@mkdir -p $(@D) && touch $@
+
+GENERATED := $(if $(wildcard sql/statements.sql),$(BUILD)/gen/statements.h)
+$(BUILD)/gen/statements.h: sql/statements.sql sql/generate.sh | $(READY)
+	@mkdir -p $(@D)
+	@bash sql/generate.sh $< >$@
+
+$(BUILD)/obj/%.o: %.c | $(READY) $(GENERATED)
+	@mkdir -p $(@D)
+	@echo "  cc $<"
+	@$(CC) $(CPPFLAGS) -fPIE $(CFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(LIB_BASE): $(call objects,$(BASE_SRC))
+$(LIB_CORE): $(call objects,$(CORE_SRC))
+$(LIB_HANDLERS): $(call objects,$(HANDLERS_SRC))
+$(LIB_TEST): $(call objects,$(TESTLIB_SRC))
+$(BUILD)/lib/%.a:
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcs $@ $^
+
+CORE_LIBS := -ljansson -lyaml -lmariadb -lcrypto -lcurl -lpthread
+link = @mkdir -p $(@D); echo "  ld $@"; $(CC) $(CFLAGS) -pie $(LDFLAGS) -o $@
+
+$(BUILD)/bin/cordon-fcgi: $(call objects,$(FCGI_SRC)) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ -lfcgi $(CORE_LIBS)
+$(BUILD)/bin/cordon-gate: $(call objects,$(wildcard runners/gate/*.c)) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ -lwebsockets $(CORE_LIBS)
+$(BUILD)/bin/cordon-runner: $(call objects,$(wildcard runners/supervisor/*.c)) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ $(CORE_LIBS)
+$(BUILD)/bin/cordonctl: $(call objects,$(wildcard runners/ctl/*.c)) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ -lwebsockets $(CORE_LIBS)
+# the privileged builder: libseccomp and our base archive only
+$(BUILD)/bin/cordon-box: $(call objects,$(wildcard runners/exec/*.c)) $(LIB_BASE)
+	$(link) $^ -lseccomp
+# pid 1 of every box: static, base archive only; sanitizers cannot be static
+$(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
+	@mkdir -p $(@D); echo "  ld $@"
+	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^
+
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ -lcunit -lseccomp $(CORE_LIBS)
+$(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ -lcunit $(CORE_LIBS)
+$(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
+	@mkdir -p $(@D); echo "  cc $<"
+	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB_TEST) $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ $(CORE_LIBS)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+ALL_SRC := $(BASE_SRC) $(CORE_SRC) $(HANDLERS_SRC) $(FCGI_SRC) $(wildcard runners/gate/*.c runners/supervisor/*.c \
+  runners/exec/*.c runners/init/*.c runners/ctl/*.c) $(TESTLIB_SRC) $(UNIT_SRC) $(API_SRC)
+compile_commands.json: Makefile
+	@{ echo '['; n=0; for f in $(ALL_SRC); do [ $$n = 0 ] || echo ','; n=1; \
+	  printf '{"directory":"%s","file":"%s","command":"%s"}' "$(CURDIR)" "$$f" \
+	    "clang $(CPPFLAGS) -std=gnu17 -DALLOW_FORK -DALLOW_GETENV -DALLOW_STRTO -DALLOW_MALLOC -c $$f"; done; echo; echo ']'; } >$@
+
+# --- tests -----------------------------------------------------------------------------------------------------
+
+.PHONY: test test-unit check fuzz memcheck bench clean
+test-programs: $(UNIT) $(API) $(PROBES)
+.PHONY: test-programs
+
+test: all test-programs ## build and run every test (bare machine too)
+	@bash tests/run.sh $(BUILD)
+
+test-unit: all $(UNIT) ## unit tests only
+	@bash tests/run.sh $(BUILD) unit
+
+check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, static analysis
+	@bash tests/check/check.sh $(BUILD)
+
+.PHONY: demo up down clean-data
+demo: all ## set up, then the main job through the public port
+	@bash tests/stack/demo.sh $(BUILD)
+up: all ## start the private stack
+	@bash tests/stack/up.sh $(BUILD)
+down: ## stop the private stack, keep its data
+	@bash tests/stack/down.sh
+clean-data: down ## remove the private stack's data
+	@bash tests/stack/clean-data.sh
+
+bench: all $(BENCH) ## ratios against bubblewrap and nginx, one run
+	@bash tests/bench/bench.sh $(BUILD)
+
+clean: ## remove what make built
+	rm -rf build build-* compile_commands.json

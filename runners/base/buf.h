@@ -1,0 +1,48 @@
+/*
+ * buf.h: a growing byte buffer whose maximum is given at birth.
+ *
+ *	struct buf b;
+ *	buf_init(&b, LIMIT_REPLY_BYTES);
+ *	buf_addf(&b, "%d", n);
+ *	if (!buf_ok(&b)) ... ;	  past the maximum or out of memory: sticky, later adds do nothing
+ *	buf_release(&b);
+ *
+ * data is always NUL terminated once something was added; len does not count the NUL.
+ */
+#ifndef CORDON_BASE_BUF_H
+#define CORDON_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct buf {
+	char *data;
+	size_t len;
+	size_t cap;
+	size_t max;
+	bool failed;
+};
+
+#define scope_buf __attribute__((cleanup(buf_release)))
+
+void buf_init(struct buf *b, size_t max_bytes);
+void buf_release(struct buf *b);
+/* Empties it and clears the failure; keeps the memory. */
+void buf_reset(struct buf *b);
+/* Makes room for `more` bytes and a NUL; 0 or -1 (then the buffer has failed). */
+int buf_reserve(struct buf *b, size_t more);
+void buf_add(struct buf *b, const void *data, size_t length);
+void buf_add_str(struct buf *b, const char *text);
+void buf_add_char(struct buf *b, char c);
+void buf_addf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Drops `length` bytes at the front. */
+void buf_consume(struct buf *b, size_t length);
+bool buf_ok(const struct buf *b);
+/* The text, "" when empty. */
+const char *buf_text(const struct buf *b);
+/* Hands the bytes to the caller (mem_free), NULL after a failure; the buffer is empty afterwards.
+ */
+char *buf_steal(struct buf *b, size_t *out_length);
+
+#endif

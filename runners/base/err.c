@@ -1,0 +1,85 @@
+#include "runners/base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+int err_set(struct err *e, enum err_code code, int sys, const char *format, ...)
+{
+	va_list args;
+	size_t used;
+
+	if (e->code != ERR_NONE)
+		return -1;
+	e->code = code;
+	e->sys = sys;
+	va_start(args, format);
+	(void)vsnprintf(e->text, sizeof(e->text), format, args);
+	va_end(args);
+	used = strlen(e->text);
+	if (sys != 0 && used + 4 < sizeof(e->text)) {
+		char name[96];
+		const char *reason = strerror_r(sys, name, sizeof(name));
+
+		(void)snprintf(e->text + used, sizeof(e->text) - used, ": %s", reason);
+	}
+	return -1;
+}
+
+int err_show(struct err *e, enum err_code code, const char *format, ...)
+{
+	va_list args;
+
+	if (e->code != ERR_NONE)
+		return -1;
+	e->code = code;
+	va_start(args, format);
+	(void)vsnprintf(e->shown, sizeof(e->shown), format, args);
+	va_end(args);
+	(void)snprintf(e->text, sizeof(e->text), "%s", e->shown);
+	return -1;
+}
+
+int err_wrap(struct err *e, const char *format, ...)
+{
+	char context[sizeof(e->text)];
+	char whole[sizeof(e->text) * 2];
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(context, sizeof(context), format, args);
+	va_end(args);
+	(void)snprintf(whole, sizeof(whole), "%s: %s", context, e->text);
+	(void)snprintf(e->text, sizeof(e->text), "%.*s", (int)sizeof(e->text) - 1, whole);
+	return -1;
+}
+
+void err_clear(struct err *e)
+{
+	e->code = ERR_NONE;
+	e->sys = 0;
+	e->text[0] = '\0';
+	e->shown[0] = '\0';
+}
+
+const char *err_code_name(enum err_code code)
+{
+	static const char *const names[ERR__MAX] = {
+	    [ERR_NONE] = "none",
+	    [ERR_INVALID] = "invalid",
+	    [ERR_NOT_FOUND] = "not_found",
+	    [ERR_CONFLICT] = "conflict",
+	    [ERR_DENIED] = "denied",
+	    [ERR_UNAUTHORIZED] = "unauthorized",
+	    [ERR_LIMIT] = "limit",
+	    [ERR_UNAVAILABLE] = "unavailable",
+	    [ERR_STORAGE] = "storage",
+	    [ERR_UNKNOWN_OUTCOME] = "unknown_outcome",
+	    [ERR_TIMEOUT] = "timeout",
+	    [ERR_PROTOCOL] = "protocol",
+	    [ERR_IO] = "io",
+	    [ERR_NOMEM] = "nomem",
+	    [ERR_INTERNAL] = "internal",
+	};
+
+	return code < ERR__MAX && names[code] != NULL ? names[code] : "?";
+}

@@ -186,6 +186,23 @@ down: ## stop the private stack, keep its data
 clean-data: down ## remove the private stack's data
 	@bash tests/stack/clean-data.sh
 
+.PHONY: docs
+docs: $(TOOLS) ## make docs/policy.md again from the key table
+	@$(BUILD)/tests/tools/policy doc >docs/policy.md
+
+# every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
+FUZZ_SECONDS ?= 20
+FUZZERS := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+build/fuzz/%: tests/fuzz/%.c $(BASE_SRC) $(CORE_SRC) | $(READY)
+	@bash tests/stack/packages.sh fuzz
+	@mkdir -p $(@D) && echo "  fuzz $@"
+	@clang-14 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -std=gnu17 $(CPPFLAGS) \
+	  -DALLOW_MALLOC -DALLOW_FORK -DALLOW_STRTO -o $@ $< $(CORE_SRC) $(BASE_SRC) $(CORE_LIBS)
+fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (20)
+	@for f in $(FUZZERS); do mkdir -p $$f.corpus; echo "  $$f"; \
+	  $$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ $$f.corpus tests/fuzz/seeds/$${f##*/fuzz_} >$$f.log 2>&1 || \
+	    { tail -n 30 $$f.log; exit 1; }; tail -n 1 $$f.log; done
+
 bench: all $(BENCH) ## ratios against bubblewrap and nginx, one run
 	@bash tests/bench/bench.sh $(BUILD)
 

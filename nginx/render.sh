@@ -29,7 +29,7 @@ put() {
 }
 printf '%s' "$text" >"$out/cordon.conf.new"
 put "$out/cordon.conf"
-for file in cordon-fastcgi.conf cordon-bytes.conf cordon-artifact.conf cordon-errors.conf; do
+for file in cordon-fastcgi.conf cordon-bytes.conf cordon-artifact.conf cordon-error-pages.conf cordon-errors.conf; do
   cp "$here/$file" "$out/$file.new"
   put "$out/$file"
 done

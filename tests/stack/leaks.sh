@@ -18,6 +18,8 @@ leak() {
 for process in /proc/[0-9]*; do
   pid=${process#/proc/}
   if [ "$pid" = $$ ] || [ "$pid" = "$BASHPID" ]; then continue; fi
+  # a dead process that its parent has not read yet holds nothing
+  if [ "$(awk '/^State:/ { print $2 }' "$process/status" 2>/dev/null)" = Z ]; then continue; fi
   command=$({ tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null) || continue
   why=""
   if grep -qs "cordon-$instance" "$process/cgroup"; then

@@ -223,12 +223,12 @@ clear_group() {
   wait_for 10 group_is_empty "$file" || fail "what is left of $1 does not end"
 }
 
-# start NAME STOP_SECONDS USER|root FILES -- COMMAND...: under a restart loop, unless it already runs just like that. FILES are
-# the configuration files whose change means a new start.
+# start NAME STOP_SECONDS kill|keep USER|root FILES -- COMMAND...: under a restart loop, unless it already runs just like that. kill or
+# keep: what becomes of its process group when it ends. FILES: configuration whose change means a new start.
 start() {
-  local name=$1 stop_s=$2 user=$3 stamp pid
+  local name=$1 stop_s=$2 rest=$3 user=$4 stamp pid
   local -a files command group
-  shift 3
+  shift 4
   while [ "$1" != -- ]; do
     files+=("$1")
     shift
@@ -260,7 +260,7 @@ start() {
   [ -z "$STACK_GROUP" ] || group=(--cgroup "$STACK_GROUP/$name")
   env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 CORDON_STACK="$INSTANCE" \
     "$build/tests/tools/restart_loop" --name "$name" --log "$LOGS/$name.log" --pids "$PIDS" --off "$OFF" \
-    "${group[@]}" --stop-s "$stop_s" -- "${command[@]}" || fail "cannot start $name"
+    "${group[@]}" --stop-s "$stop_s" --rest "$rest" -- "${command[@]}" || fail "cannot start $name"
   echo "$stamp" >"$PIDS/$name.stamp"
 }
 
@@ -284,7 +284,7 @@ make_database() {
       --auth-root-socket-user=root --skip-test-db --skip-name-resolve >"$LOGS/install-db.log" 2>&1 ||
       { tail -n 20 "$LOGS/install-db.log" >&2 && rm -rf "$VAR/db" && fail "mariadb-install-db failed"; }
   fi
-  start mariadb 60 cordon-db "$ETC/my.cnf" -- /usr/sbin/mariadbd --defaults-file="$ETC/my.cnf"
+  start mariadb 60 kill cordon-db "$ETC/my.cnf" -- /usr/sbin/mariadbd --defaults-file="$ETC/my.cnf"
   ready mariadb 60 sql -e "SELECT 1"
   sql -e "CREATE DATABASE IF NOT EXISTS cordon CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
   if [ -x "$BIN/cordonctl" ]; then
@@ -332,16 +332,16 @@ make_configuration
 install_programs
 make_stack_group
 make_database
-start cordon-box 20 root "$ETC/box.limits" -- \
+start cordon-box 20 keep root "$ETC/box.limits" -- \
   "$BIN/cordon-box" --run-dir "$RUN" --data-dir "$DATA" --instance "$INSTANCE" --limits "$ETC/box.limits"
-start cordon-gate 20 cordon-gate "$ETC/policy.yaml" -- "$BIN/cordon-gate" --policy "$ETC/policy.yaml"
+start cordon-gate 20 kill cordon-gate "$ETC/policy.yaml" -- "$BIN/cordon-gate" --policy "$ETC/policy.yaml"
 ready cordon-box 20 test -S "$RUN/box/box.sock"
-start cordon-runner 30 cordon-run "$ETC/policy.yaml" -- "$BIN/cordon-runner" --policy "$ETC/policy.yaml"
-start cordon-fcgi 40 cordon-web "$ETC/policy.yaml" -- "$BIN/cordon-fcgi" --policy "$ETC/policy.yaml"
+start cordon-runner 30 kill cordon-run "$ETC/policy.yaml" -- "$BIN/cordon-runner" --policy "$ETC/policy.yaml"
+start cordon-fcgi 40 kill cordon-web "$ETC/policy.yaml" -- "$BIN/cordon-fcgi" --policy "$ETC/policy.yaml"
 ready cordon-gate 20 test -S "$RUN/gate/control.sock" -a -S "$RUN/gate/bytes.sock"
 ready cordon-runner 20 test -S "$RUN/notify-run/runner.sock"
 ready cordon-fcgi 20 test -S "$RUN/web/fcgi.sock"
-start nginx 20 root "$ETC"/nginx/* "$ETC/tls.crt" -- /usr/sbin/nginx -e stderr -c "$ETC/nginx/cordon.conf"
+start nginx 20 kill root "$ETC"/nginx/* "$ETC/tls.crt" -- /usr/sbin/nginx -e stderr -c "$ETC/nginx/cordon.conf"
 ready nginx 20 curl -s -o /dev/null --cacert "$ETC/tls.crt" "https://localhost:$PORT/"
 make_env
 say "up: https://localhost:$PORT (instance $INSTANCE); settings for clients: var/dev.env"

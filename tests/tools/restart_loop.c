@@ -2,13 +2,16 @@
  * restart_loop: stands for systemd's Restart=always in the private stack.
  *
  *	restart_loop --name N --log FILE --pids DIR --off DIR [--cgroup DIR] [--stop-s S]
- *		-- PROGRAM ARGS
+ *		[--rest kill|keep] -- PROGRAM ARGS
  *
  * It becomes a daemon that holds the lock of DIR/N.loop, writes its own pid there and the
  * program's to DIR/N, appends the program's stdout and stderr to FILE and starts the program again
  * whenever it ends: after 50 ms, then twice as long each time up to 2 s; a program that lived 3 s
  * starts at 50 ms again. While OFF/N exists it starts nothing. HUP is handed on. TERM ends the
  * program (KILL after S seconds, 10) and then the loop. A log above 16 MiB becomes FILE.1.
+ *
+ * What is left of the program's process group when it ends is killed (workers whose master died),
+ * as systemd does; with --rest keep it lives on (the boxes of cordon-box).
  *
  * The program gets no descriptor but 0 (/dev/null), 1 and 2, and a session of its own. With
  * --cgroup the loop enters that group first, so that everything it starts can be found.
@@ -22,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -39,6 +43,7 @@ struct loop {
 	const char *off;
 	const char *cgroup;
 	uint64_t stop_s;
+	bool keep_rest;
 	char **argv;
 	char child_file[256];
 	char loop_file[256];
@@ -93,6 +98,8 @@ static int parse(struct loop *l, int argc, char **argv)
 			l->off = argv[i + 1];
 		else if (str_equal(argv[i], "--cgroup"))
 			l->cgroup = argv[i + 1];
+		else if (str_equal(argv[i], "--rest"))
+			l->keep_rest = str_equal(argv[i + 1], "keep");
 		else if (!str_equal(argv[i], "--stop-s"))
 			return usage("unknown option");
 		else if (num_u64("--stop-s", argv[i + 1], 1, 600, &l->stop_s, &e) != 0)
@@ -173,6 +180,8 @@ static int set_up(struct loop *l, int lock_fd, struct err *e)
 	}
 	if (write_pid(lock_fd, getpid(), e) != 0)
 		return -1;
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+		return err_set(e, ERR_IO, errno, "prctl");
 	(void)sigemptyset(&mine);
 	(void)sigaddset(&mine, SIGCHLD);
 	(void)sigaddset(&mine, SIGTERM);
@@ -209,12 +218,15 @@ static void start_program(struct loop *l)
 	note(l, "started pid", (long)l->child);
 }
 
-static void reap(struct loop *l)
+static void program_ended(struct loop *l)
 {
 	int64_t now = clock_monotonic_us();
 	int status;
 
-	if (l->child == 0 || waitpid(l->child, &status, WNOHANG) != l->child)
+	/* the group is killed while the dead leader still holds its number */
+	if (!l->keep_rest)
+		(void)kill(-l->child, SIGKILL);
+	if (waitpid(l->child, &status, WNOHANG) != l->child)
 		return;
 	if (WIFSIGNALED(status))
 		note(l, "ended by signal", WTERMSIG(status));
@@ -226,6 +238,21 @@ static void reap(struct loop *l)
 		l->delay_us = DELAY_FIRST_US;
 	l->next_us = now + l->delay_us;
 	l->delay_us = l->delay_us * 2 > DELAY_MOST_US ? DELAY_MOST_US : l->delay_us * 2;
+}
+
+/* The loop is the parent of the program's orphans too, and reads their ends. */
+static void reap(struct loop *l)
+{
+	for (;;) {
+		siginfo_t info = {.si_pid = 0};
+
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+			return;
+		if (info.si_pid == l->child)
+			program_ended(l);
+		else
+			(void)waitpid(info.si_pid, NULL, WNOHANG);
+	}
 }
 
 /* O_APPEND writers go on at the new end, so the file can be cut under them. */

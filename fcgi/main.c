@@ -1,19 +1,24 @@
 /*
  * cordon-fcgi: HTTP to SQL and back.
  *
- * Theory of operation. nginx speaks FastCGI over one unix socket to a pool of processes. The master (pool.c) binds the socket or gets it
- * as a descriptor from the service manager, forks N workers and does nothing with requests itself. Each worker (worker.c) has one
- * connection to MariaDB and serves one request at a time: read (request.c), route (router.c), handle (handlers/), write (response.c).
+ * Theory of operation. nginx speaks FastCGI over one unix socket to a pool of processes. The master
+ * (pool.c) binds the socket or gets it as a descriptor from the service manager, forks N workers
+ * and does nothing with requests itself. Each worker (worker.c) has one connection to MariaDB and
+ * serves one request at a time: read (request.c), route (router.c), handle (handlers/), write
+ * (response.c).
  *
- * A worker never waits for a box and never carries bulk bytes: what must wait is answered with X-Accel-Redirect to the gate, and the
- * gate sends it back to the render location when there is something to say (DESIGN section 1). So every request takes milliseconds and a
- * handful of workers is enough.
+ * A worker never waits for a box and never carries bulk bytes: what must wait is answered with
+ * X-Accel-Redirect to the gate, and the gate sends it back to the render location when there is
+ * something to say (DESIGN section 1). So every request takes milliseconds and a handful of workers
+ * is enough.
  *
- * All processes run as cordon-web, without any privilege. Who may die when: a worker at any time (nginx answers 502 outcome_unknown for
- * the request it held, the master starts another); the master with its workers (the service manager starts it again; the socket stays if
- * it belongs to the manager).
+ * All processes run as cordon-web, without any privilege. Who may die when: a worker at any time
+ * (nginx answers 502 outcome_unknown for the request it held, the master starts another); the
+ * master with its workers (the service manager starts it again; the socket stays if it belongs to
+ * the manager).
  *
- * Signals of the master: TERM, INT drain; HUP reloads the policy and replaces the workers one by one.
+ * Signals of the master: TERM, INT drain; HUP reloads the policy and replaces the workers one by
+ * one.
  */
 #include "fcgi/pool.h"
 #include "runners/base/fdio.h"

@@ -140,8 +140,8 @@ int fcgi_request_read(struct fcgi_request *r, size_t max_body, struct http_reque
 		return err_set(e, ERR_LIMIT, 0, "the URL is too long");
 	out->path = r->text.data;
 	out->query = r->text.data + query_at;
-	out->internal = internal[0] != '\0';
-	out->method = parameter(r, "REQUEST_METHOD");
+	out->internal = parameter(r, "CORDON_INTERNAL")[0] != '\0';
+	out->method = method[0] == '\0' ? parameter(r, "REQUEST_METHOD") : method;
 	out->request_id = parameter(r, "CORDON_REQUEST_ID");
 	out->body = "";
 	if (read_headers(r, out, e) != 0)

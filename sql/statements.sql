@@ -208,3 +208,12 @@ SELECT COALESCE(MAX(version), 0) FROM schema_migration;
 
 -- name: SCHEMA_APPLIED
 INSERT INTO schema_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6));
+
+-- name: MIGRATE_LOCK
+SELECT GET_LOCK('cordon_migrate', 30);
+
+-- name: MIGRATE_UNLOCK
+SELECT RELEASE_LOCK('cordon_migrate');
+
+-- name: SCHEMA_PRESENT
+SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'schema_migration';

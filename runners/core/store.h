@@ -33,7 +33,7 @@ struct store;
 
 struct store_options {
 	const char *socket;   /* path of the server's unix socket */
-	const char *database; /* name */
+	const char *database; /* name; NULL: none, for making it */
 	const char *user;     /* NULL: the system user of this process */
 };
 
@@ -85,6 +85,11 @@ int64_t store_i64(const struct store *db, unsigned int column);
 int store_begin(struct store *db, struct err *e) __attribute__((warn_unused_result));
 int store_commit(struct store *db, struct err *e) __attribute__((warn_unused_result));
 void store_rollback(struct store *db);
+
+/* Runs one statement of a migration file. Only store_migrate.c uses it: program code has the
+ * catalogue. */
+int store_run_text(struct store *db, const char *text, size_t length, struct err *e)
+    __attribute__((warn_unused_result));
 
 /* A transaction body: 0 commits, -1 rolls back. */
 typedef int store_body(struct store *db, void *arg, struct err *e);

@@ -67,7 +67,8 @@ int store_open(const struct store_options *options, struct store **out, struct e
 		db->user = mem_dup(options->user == NULL ? "root" : options->user);
 	db->socket = mem_dup(options->socket);
 	db->database = mem_dup(options->database);
-	if (db->user == NULL || db->socket == NULL || db->database == NULL) {
+	if (db->user == NULL || db->socket == NULL ||
+	    (db->database == NULL && options->database != NULL)) {
 		store_close(db);
 		return err_set(e, ERR_NOMEM, 0, "store");
 	}

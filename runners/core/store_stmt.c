@@ -348,3 +348,24 @@ int64_t store_i64(const struct store *db, unsigned int column)
 		return 0;
 	return (int64_t)db->open->columns[column].number;
 }
+
+int store_run_text(struct store *db, const char *text, size_t length, struct err *e)
+{
+	MYSQL_STMT *stmt;
+	int result = 0;
+
+	if (store_connect(db, e) != 0)
+		return -1;
+	stmt = mysql_stmt_init(db->mysql);
+	if (stmt == NULL)
+		return err_set(e, ERR_NOMEM, 0, "mysql_stmt_init");
+	if (mysql_stmt_prepare(stmt, text, length) != 0 || mysql_stmt_execute(stmt) != 0) {
+		char reason[256];
+		unsigned int code = mysql_stmt_errno(stmt);
+
+		(void)snprintf(reason, sizeof(reason), "%s", mysql_stmt_error(stmt));
+		result = store_fail(db, code, reason, "migration", e);
+	}
+	(void)mysql_stmt_close(stmt);
+	return result;
+}

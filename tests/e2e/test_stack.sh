@@ -61,7 +61,7 @@ a_second_loop_is_refused() {
 
 restarts_after_a_kill nginx
 result "nginx is back within 0.3 s" $?
-answers
+wait_for 5 answers
 result "nginx answers again" $?
 restarts_after_a_kill mariadb
 result "mariadb is back within 0.3 s" $?

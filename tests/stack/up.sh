@@ -137,7 +137,7 @@ choose_port() {
 choose_uids() {
   local n base file owner
   mkdir -p $RUN_BASE/uid
-  exec 8>$RUN_BASE/uid/lock
+  exec 8<$RUN_BASE
   flock 8
   for ((n = 0; n < 512; n++)); do
     base=$((0x10000000 + n * (1 << 22)))

@@ -3,7 +3,7 @@
 -- Form: a line "-- name: NAME", then one statement up to the semicolon. Question marks are the parameters, in order.
 
 -- name: SESSION_SETUP
-SET SESSION transaction_isolation = 'READ-COMMITTED', time_zone = '+00:00', innodb_lock_wait_timeout = 5, lock_wait_timeout = 30,
+SET SESSION tx_isolation = 'READ-COMMITTED', time_zone = '+00:00', innodb_lock_wait_timeout = 5, lock_wait_timeout = 30,
   sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO';
 
 -- name: BEGIN

@@ -188,7 +188,7 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 	struct lws_context *context;
 	char host[256];
 	char path[256];
-	int port;
+	int port = 443;
 
 	if (split_url(s->client->url, host, sizeof(host), &port, e) != 0)
 		return -1;

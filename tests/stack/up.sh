@@ -93,10 +93,10 @@ make_folders() {
   folder "$RUN" root root 755
   folder "$PIDS" root root 755
   folder "$RUN/db" cordon-db cordon 750
-  folder "$RUN/web" cordon-web www-data 750
-  folder "$RUN/gate" cordon-gate www-data 750
-  folder "$RUN/notify-gate" cordon-gate cordon-notify 750
-  folder "$RUN/notify-run" cordon-run cordon-notify 750
+  folder "$RUN/web" cordon-web www-data 2750
+  folder "$RUN/gate" cordon-gate www-data 2750
+  folder "$RUN/notify-gate" cordon-gate cordon-notify 2750
+  folder "$RUN/notify-run" cordon-run cordon-notify 2750
   folder "$RUN/box" root cordon-run 750
   folder "$RUN/agents" root cordon-run 750
   rm -f "$OFF"/*

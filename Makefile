@@ -28,8 +28,8 @@ WARN_BOTH := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -W
   -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations -Wold-style-definition -Wnested-externs \
   -Wredundant-decls -Wwrite-strings -Wcast-qual -Wbad-function-cast -Wpointer-arith -Wundef -Wunused-macros \
   -Wvla -Walloca -Wframe-larger-than=65536 -Wdeclaration-after-statement -Wswitch-enum -Wnull-dereference \
-  -Wdouble-promotion -Wfloat-equal -Wdate-time -Wno-missing-field-initializers -Wno-format-truncation
-WARN_GCC := -Warith-conversion -Wformat-overflow=2 -Wformat-signedness -Wcast-align=strict -Wunused-const-variable=2 \
+  -Wdouble-promotion -Wfloat-equal -Wdate-time -Wno-missing-field-initializers
+WARN_GCC := -Wno-format-truncation -Warith-conversion -Wformat-overflow=2 -Wformat-signedness -Wcast-align=strict -Wunused-const-variable=2 \
   -Wjump-misses-init -Wimplicit-fallthrough=5 -Wuse-after-free=3 -Warray-bounds=2 -Wstringop-overflow=4 \
   -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Wtrampolines -Wbidi-chars=any
 WARN_CLANG := -Wcomma -Wassign-enum -Wconditional-uninitialized -Wmissing-variable-declarations -gdwarf-4

@@ -50,9 +50,15 @@ layers() {
   return 0
 }
 
+# directly, or by a header of ours that does (dependency files name those, but no system headers)
 fcgi_headers() {
+  local header
   grep -rnE 'include[[:space:]]+<fcgi_stdio\.h>' --include='*.[ch]' fcgi handlers runners tests 2>/dev/null
-  every_product | grep -vE '^fcgi/(request|response)\.c$' | xargs -r grep -nE 'include[[:space:]]+["<]fcgiapp\.h'
+  every_product | grep '\.c$' | grep -vE '^fcgi/(request|response)\.c$' | xargs -r grep -nE 'include[[:space:]]+["<]fcgiapp\.h'
+  for header in $(every_product | grep '\.h$' | xargs -r grep -lE 'include[[:space:]]+["<]fcgiapp\.h'); do
+    { find "$build/obj" -name '*.d' 2>/dev/null || true; } | grep -vE '/fcgi/(request|response)\.d$' |
+      xargs -r grep -lE "[ /]$header( |\$)" | sed "s|^$build/obj/||; s|\.d$|.c knows fcgiapp.h by $header|"
+  done
   return 0
 }
 

@@ -304,6 +304,7 @@ def bodies_reach_the_first_hop_only():
         check.equal(head.split("\r\n")[0], "GET %s HTTP/1.1" % HOLD)
         for word in (KEY, "QUERYSECRET", "Content-", "Transfer-Encoding", "Cookie"):
             check.has_not(head, word)
+        check.has(head + "\r\n", "\r\nX-Cordon-Args: %s\r\n" % HOLD.partition("?")[2])
         check.has(head.lower(), "x-request-id: " + first["CORDON_REQUEST_ID"])
         last, body = worker.seen[1]
         check.equal(body, b"")
@@ -325,6 +326,15 @@ def chunked_bodies_have_a_length_and_end_at_the_first_hop():
     check.equal((worker.seen[0][1], worker.seen[0][0]["CONTENT_LENGTH"]), (b"hello, x", "8"))
     check.has_not(control.seen[0][0].lower(), "transfer-encoding")
     check.equal((control.seen[0][1], worker.seen[1][1]), (b"", b""))
+
+
+@check.test
+def a_head_is_held_as_a_get():
+    reset(redirect(HOLD))
+    answer = ask("HEAD", "/runs/1")
+    check.equal((answer.status, answer.body), (201, b""))
+    check.equal(control.seen[0][0].split()[0], "GET")
+    check.equal((worker.seen[1][0]["CORDON_METHOD"], worker.seen[1][0]["CORDON_INTERNAL"]), ("HEAD", "1"))
 
 
 @check.test

@@ -3,7 +3,8 @@
 # files and settings is left alone, what changed is started again. `make down` stops it, `make clean-data` removes its data.
 #
 # It changes on the machine: packages (group stack of packages.txt), system users cordon-*, /var/lib/cordon-dev/<instance>
-# and /run/cordon-dev/<instance>. CORDON_PORT chooses the port (default: the first free pair from 8443).
+# and /run/cordon-dev/<instance>. CORDON_PORT chooses the port (default: the first free pair from 8443),
+# CORDON_POLICY_TEMPLATE another policy than policy.yaml.in.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/stack/env.sh
@@ -55,7 +56,10 @@ take_over_earlier() {
     { read -r path && read -r inode; } <"$STACK_BASE/$old/tree" || continue
     if [ "$inode" = "$TREE_INODE" ]; then
       bash "$here/down.sh" --instance "$old" 9<&-
-      if [ ! -e "$VAR" ]; then
+      # inode numbers are used again: only our own link proves that the data is ours
+      if [ "$(readlink "$TOP/var")" != "$STACK_BASE/$old" ]; then
+        say "note: $STACK_BASE/$old is the data of a tree that is gone; remove it if nobody needs it"
+      elif [ ! -e "$VAR" ]; then
         say "taking over the data of the earlier instance $old"
         mv "$STACK_BASE/$old" "$VAR"
       fi
@@ -93,8 +97,8 @@ make_folders() {
   folder "$RUN/gate" cordon-gate www-data 2750
   folder "$RUN/notify-gate" cordon-gate cordon-notify 2750
   folder "$RUN/notify-run" cordon-run cordon-notify 2750
-  folder "$RUN/box" root cordon-run 750
-  folder "$RUN/agents" root cordon-run 750
+  folder "$RUN/box" root cordon-run 2750
+  folder "$RUN/agents" root cordon-run 2750
   rm -f "$OFF"/*
 }
 
@@ -180,7 +184,7 @@ policy_value() {
 }
 
 make_configuration() {
-  render "$here/policy.yaml.in" "$ETC/policy.yaml"
+  render "${CORDON_POLICY_TEMPLATE:-$here/policy.yaml.in}" "$ETC/policy.yaml"
   "$build/tests/tools/policy" --policy "$ETC/policy.yaml" --check-config || fail "the policy is refused"
   (umask 077 && "$build/tests/tools/policy" --policy "$ETC/policy.yaml" box-limits >"$ETC/box.limits")
   render "$here/my.cnf.in" "$ETC/my.cnf"
@@ -188,6 +192,9 @@ make_configuration() {
   bash "$TOP/nginx/render.sh" "$ETC/nginx" RUN="$RUN" DATA="$DATA" LISTEN="127.0.0.1:$PORT" CERT="$ETC/tls.crt" \
     KEY="$ETC/tls.key" TEMP="$VAR/tmp/nginx" ACCESS_LOG="$LOGS/access.json" BODY_BYTES="$(policy_value http.body_bytes)" \
     WORKER_SECONDS=$(($(policy_value pool.request_timeout_ms) / 1000 + 5))
+  if ! loop_lives nginx && [ "$(stat -c %s "$LOGS/access.json" 2>/dev/null || echo 0)" -gt $((64 << 20)) ]; then
+    mv "$LOGS/access.json" "$LOGS/access.json.1"
+  fi
   nginx -e stderr -t -q -c "$ETC/nginx/cordon.conf" || fail "nginx refuses its configuration"
 }
 
@@ -221,6 +228,13 @@ clear_group() {
   say "removing what is left of $1"
   while read -r pid; do kill -KILL "$pid" 2>/dev/null || true; done <"$file"
   wait_for 10 group_is_empty "$file" || fail "what is left of $1 does not end"
+}
+
+# Leftovers of dead loops hold ports and sockets: they go before anything is chosen.
+clear_dead() {
+  local name
+  [ -n "$STACK_GROUP" ] || return 0
+  for name in "${STACK_PROGRAMS[@]}"; do loop_lives "$name" || [ ! -d "$STACK_GROUP/$name" ] || clear_group "$name"; done
 }
 
 # start NAME STOP_SECONDS kill|keep USER|root FILES -- COMMAND...: under a restart loop, unless it already runs just like that. kill or
@@ -326,6 +340,7 @@ ENV
 
 make_users
 make_folders
+clear_dead
 choose_port
 choose_uids
 make_configuration

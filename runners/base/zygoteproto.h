@@ -3,7 +3,8 @@
  * SOCK_SEQPACKET pair. Both sides are ours and of one build: a record of another version or size is
  * a fault and ends the zygote.
  *
- * cordon-box -> zygote	 ZYGOTE_CONFIGURE once, with one descriptor: the seccomp program (memfd).
+ * cordon-box -> zygote	 ZYGOTE_CONFIGURE once, with two descriptors: the seccomp program
+ *			 (memfd) and a slot's user namespace to try idmapping with.
  *			 ZYGOTE_CREATE per box, with descriptors in the order of enum zygote_fd.
  * zygote -> cordon-box	 one zygote_reply per request; for a CREATE that cloned, with the box's
  *pidfd. box -> cordon-box	 one zygote_ready over the control socket of that box. While a box
@@ -76,7 +77,7 @@ struct zygote_reply {
 	int32_t stage;
 	int32_t sys;
 	int32_t pid;
-	uint32_t pad;
+	uint32_t flags; /* CONFIGURE: ZYGOTE_IDMAP when idmapped mounts work */
 };
 
 struct zygote_ready {

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -63,6 +64,20 @@ static int clone_template(const struct build_job *job, struct zygote_reply *repl
 		return -1;
 	}
 	return tree;
+}
+
+/* Whether all file systems of the template can be shown with other ids (overlayfs cannot). */
+static bool can_idmap(int userns)
+{
+	struct build_job job = {.request = {.flags = ZYGOTE_IDMAP}};
+	struct zygote_reply reply = {.stage = ZYGOTE_DONE};
+	int tree;
+
+	job.fds[ZYGOTE_FD_USERNS] = userns;
+	tree = clone_template(&job, &reply);
+	if (tree >= 0)
+		(void)close(tree);
+	return tree >= 0;
 }
 
 static int write_map(pid_t pid, const char *name, uint32_t base)
@@ -149,8 +164,10 @@ static void serve_one(int socket)
 		_exit(got == 0 ? 0 : 72);
 	reply.verb = request.verb;
 	reply.serial = request.serial;
-	if (request.verb == ZYGOTE_CONFIGURE && count == 1) {
-		if (configure(fds[0], &e) != 0) {
+	if (request.verb == ZYGOTE_CONFIGURE && count == 2) {
+		if (configure(fds[0], &e) == 0) {
+			reply.flags = can_idmap(fds[1]) ? ZYGOTE_IDMAP : 0;
+		} else {
 			log_err(LOG_ERROR, "zygote_configure", &e, "%s", "");
 			reply.stage = ZYGOTE_STAGE_TEMPLATE;
 			reply.sys = e.sys == 0 ? EINVAL : e.sys;

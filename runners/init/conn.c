@@ -184,7 +184,7 @@ static int dispatch(struct server *s, struct conn *c, const struct agent_frame *
 	case AGENT_ACK:
 		return on_ack(s, c, f, e);
 	case AGENT_FILE_WRITE:
-		return with_result(c, f, file_write(s, f, e));
+		return file_write(s, c, f, e);
 	case AGENT_COLLECT:
 		return collect_start(s, c, f, e);
 	case AGENT_FILE_READ:

@@ -111,15 +111,48 @@ static int write_part(struct server *s, const struct agent_file_write *part, uin
 	return 0;
 }
 
-int file_write(struct server *s, const struct agent_frame *f, struct err *e)
+static struct failed_write *find_failed(struct conn *c, const struct agent_header *head)
 {
+	for (int i = 0; i < SERVER_MAX_FAILED; i++) {
+		struct failed_write *f = &c->failed_writes[i];
+
+		if (f->used && f->client == head->client && f->tag == head->channel)
+			return f;
+	}
+	return NULL;
+}
+
+static void remember_failed(struct conn *c, const struct agent_header *head)
+{
+	struct failed_write *f = &c->failed_writes[c->next_failed++ % SERVER_MAX_FAILED];
+
+	*f = (struct failed_write){.used = true, .client = head->client, .tag = head->channel};
+}
+
+int file_write(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e)
+{
+	bool last = (f->head.flags & AGENT_F_LAST) != 0;
+	struct failed_write *failed = find_failed(c, &f->head);
 	struct agent_file_write part;
 	int result;
 
-	if (agent_get_file_write(f, &part, e) != 0 || act_as(part.uid, part.gid, e) != 0)
-		return -1;
-	result = write_part(s, &part, f->head.offset, (f->head.flags & AGENT_F_LAST) != 0, e);
-	act_as_self();
+	if (failed != NULL) {
+		if (last || f->head.offset == 0)
+			failed->used = false;
+		if (f->head.offset != 0)
+			return 0; /* its error was answered */
+	}
+	result = agent_get_file_write(f, &part, e);
+	if (result == 0)
+		result = act_as(part.uid, part.gid, e);
+	if (result == 0) {
+		result = write_part(s, &part, f->head.offset, last, e);
+		act_as_self();
+	}
+	if (result != 0 && !last)
+		remember_failed(c, &f->head);
+	if (result == 0 && last)
+		agent_put_result(&c->out, &f->head, NULL);
 	return result;
 }
 

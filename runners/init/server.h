@@ -20,6 +20,7 @@
 #define SERVER_MAX_CONNS     32
 #define SERVER_MAX_TRANSFERS 8
 #define SERVER_MAX_ASSEMBLY  4
+#define SERVER_MAX_FAILED    16
 #define SERVER_OUT_HIGH      ((size_t)256 << 10)
 #define SERVER_OUT_MAX       ((size_t)4 << 20)
 #define SERVER_STEP_US       2000 /* longest turn of a COLLECT */
@@ -46,6 +47,13 @@ struct transfer {
 
 struct collect;
 
+/* A FILE_WRITE that failed: its remaining frames are dropped. */
+struct failed_write {
+	bool used;
+	uint32_t client;
+	uint32_t tag;
+};
+
 struct conn {
 	int fd; /* -1: free */
 	struct buf in;
@@ -55,6 +63,8 @@ struct conn {
 	struct assembly assemblies[SERVER_MAX_ASSEMBLY];
 	struct transfer transfers[SERVER_MAX_TRANSFERS];
 	struct collect *collect;
+	struct failed_write failed_writes[SERVER_MAX_FAILED];
+	unsigned int next_failed;
 };
 
 /* A byte stream with a window: all before base is acknowledged, all before sent is in the
@@ -163,7 +173,8 @@ struct command_failure {
 };
 
 /* files.c */
-int file_write(struct server *s, const struct agent_frame *f, struct err *e);
+/* Answers itself: one RESULT or ERROR per file. */
+int file_write(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
 int file_read(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
 void file_turn(struct conn *c);
 void file_ack(struct conn *c, const struct agent_header *head);

@@ -1,0 +1,104 @@
+/*
+ * zygoteproto.h: the records between cordon-box and its zygotes (cordon-init --zygote), over a
+ * SOCK_SEQPACKET pair. Both sides are ours and of one build: a record of another version or size is
+ * a fault and ends the zygote.
+ *
+ * cordon-box -> zygote	 ZYGOTE_CONFIGURE once, with two descriptors: the seccomp program
+ *			 (memfd) and a slot's user namespace to try idmapping with.
+ *			 ZYGOTE_CREATE per box, with descriptors in the order of enum zygote_fd.
+ * zygote -> cordon-box	 one zygote_reply per request; for a CREATE that cloned, with the box's
+ *pidfd. box -> cordon-box	 one zygote_ready over the control socket of that box. While a box
+ *is not assigned, EOF there ends it; ASSIGN (a zygote_assign) or a CREATE without ZYGOTE_WAIT makes
+ *it an assigned box, which closes the control socket.
+ */
+#ifndef CORDON_BASE_ZYGOTEPROTO_H
+#define CORDON_BASE_ZYGOTEPROTO_H
+
+#include <stdint.h>
+
+#define ZYGOTE_VERSION   1U
+#define ZYGOTE_MAX_TASKS 8
+#define ZYGOTE_IDS       65536U
+
+enum zygote_verb { ZYGOTE_CONFIGURE = 1, ZYGOTE_CREATE = 2, ZYGOTE_ASSIGN = 3 };
+
+/* Descriptors of a CREATE: these, then `tasks` descriptors of v1 tasks files. */
+enum zygote_fd {
+	ZYGOTE_FD_LISTENER,
+	ZYGOTE_FD_CONTROL,
+	ZYGOTE_FD_USERNS, /* a user namespace with the slot's map, for idmapped mounts */
+	ZYGOTE_FD_GROUP,  /* directory of the v2 group; only with ZYGOTE_HAS_GROUP */
+	ZYGOTE_FD__FIXED
+};
+
+#define ZYGOTE_WAIT      1U /* build only; wait for ASSIGN */
+#define ZYGOTE_HAS_GROUP 2U
+#define ZYGOTE_IDMAP     4U /* the template can be shown idmapped */
+
+struct zygote_request {
+	uint32_t version;
+	uint32_t verb;
+	uint64_t serial;
+	uint32_t flags;
+	uint32_t uid_base;
+	uint32_t tasks;
+	uint32_t workspace_uid; /* inside the box */
+	uint64_t workspace_bytes;
+	uint64_t workspace_inodes;
+	uint64_t tmp_bytes; /* /tmp and /dev/shm, each */
+	uint64_t tmp_inodes;
+};
+
+/* Where the making of a box stopped. */
+enum zygote_stage {
+	ZYGOTE_DONE = 0,
+	ZYGOTE_STAGE_REQUEST,
+	ZYGOTE_STAGE_TEMPLATE,
+	ZYGOTE_STAGE_IDMAP,
+	ZYGOTE_STAGE_CLONE,
+	ZYGOTE_STAGE_IDS,
+	ZYGOTE_STAGE_GROUPS,
+	ZYGOTE_STAGE_ROOT,
+	ZYGOTE_STAGE_PROC,
+	ZYGOTE_STAGE_TMPFS,
+	ZYGOTE_STAGE_PIVOT,
+	ZYGOTE_STAGE_NET,
+	ZYGOTE_STAGE_FDS,
+	ZYGOTE_STAGE_PRIVILEGES,
+	ZYGOTE_STAGE_FILTER,
+	ZYGOTE_STAGE_LOST, /* never said anything */
+	ZYGOTE_STAGE__MAX
+};
+
+struct zygote_reply {
+	uint32_t version;
+	uint32_t verb;
+	uint64_t serial;
+	int32_t stage;
+	int32_t sys;
+	int32_t pid;
+	uint32_t flags; /* CONFIGURE: ZYGOTE_IDMAP when idmapped mounts work */
+};
+
+struct zygote_ready {
+	uint32_t version;
+	int32_t stage;
+	int32_t sys;
+	uint32_t pad;
+};
+
+struct zygote_assign {
+	uint32_t version;
+	uint32_t verb;
+};
+
+static inline const char *zygote_stage_name(int32_t stage)
+{
+	static const char *const names[ZYGOTE_STAGE__MAX] = {
+	    "done", "request", "template", "idmap", "clone", "ids",        "groups", "root",
+	    "proc", "tmpfs",   "pivot",    "net",   "fds",   "privileges", "filter", "lost"};
+
+	return stage >= 0 && stage < ZYGOTE_STAGE__MAX ? names[stage] : "?";
+}
+
+#endif

@@ -1,0 +1,742 @@
+/*
+ * The life of a box.
+ *
+ *	NONE -> BUILDING -> LIVE <-> FROZEN -> ENDING -> DEAD (kill, or its own death) -> NONE
+ *					       ENDING -> NONE (destroy, failed create)
+ *
+ * BUILDING ends when both the zygote has given the pidfd and the box has said that it is built.
+ * ENDING: the group is killed; the box is over when pid 1 is reaped (the kernel then has no process
+ * of its pid namespace left) and the groups are empty. What does not become empty in time retires
+ * the slot. Nothing here waits: all is driven by descriptors and by box_turn().
+ */
+#include "runners/exec/daemon.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/ident.h"
+#include "runners/base/log.h"
+#include "runners/base/str.h"
+#include "runners/exec/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define AGENT_BACKLOG 64
+#define WORKSPACE_UID 1000
+#define RECHECK_US    1000
+#define KILL_AGAIN_US (50 * CLOCK_US_PER_MS)
+#define GIVE_UP_US    (5 * CLOCK_US_PER_S)
+#define TOKEN_DIGITS  12
+
+static const uint32_t default_deadline_ms[BOX_VERB__MAX] = {
+    [BOX_CREATE] = 5000, [BOX_KILL] = 10000, [BOX_DESTROY] = 10000,
+    [BOX_FREEZE] = 2000, [BOX_THAW] = 2000,
+};
+
+/* --- replies -------------------------------------------------------------------------------- */
+
+static void fill_reply(struct box_reply *r, const struct slot *s)
+{
+	memset(r, 0, sizeof(*r));
+	r->version = BOX_VERSION;
+	r->record = BOX_RECORD_REPLY;
+	r->slot = BOX_NO_SLOT;
+	if (s == NULL)
+		return;
+	r->slot = s->number;
+	r->state = s->state;
+	r->end_status = s->end_status;
+	memcpy(r->run_id, s->run_id, sizeof(r->run_id));
+	memcpy(r->agent_path, s->agent_path, sizeof(r->agent_path));
+	r->stats = s->stats;
+}
+
+void box_refuse(struct daemon *d, uint64_t client, uint64_t tag, uint32_t verb, enum box_code code,
+		int sys, const char *text)
+{
+	struct box_reply r;
+
+	fill_reply(&r, NULL);
+	r.tag = tag;
+	r.verb = verb < BOX_VERB__MAX ? verb : 0;
+	r.code = code;
+	r.sys = sys;
+	(void)snprintf(r.text, sizeof(r.text), "%s", text);
+	client_send(d, client, &r);
+}
+
+static void answer(struct daemon *d, struct pending *p, const struct slot *s, enum box_code code,
+		   int sys, const char *text)
+{
+	struct box_reply r;
+
+	fill_reply(&r, s);
+	r.tag = p->tag;
+	r.verb = p->verb;
+	r.code = code;
+	r.sys = sys;
+	(void)snprintf(r.text, sizeof(r.text), "%s", text);
+	client_send(d, p->client, &r);
+	p->client = 0;
+}
+
+static void answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_code code,
+			int sys, const char *text)
+{
+	for (int i = 0; i < DAEMON_MAX_PENDING; i++)
+		if (s->pending[i].client != 0 && s->pending[i].verb == verb)
+			answer(d, &s->pending[i], s, code, sys, text);
+}
+
+static int add_pending(struct slot *s, uint64_t client, const struct box_request *request)
+{
+	uint32_t ms =
+	    request->deadline_ms != 0 ? request->deadline_ms : default_deadline_ms[request->verb];
+
+	for (int i = 0; i < DAEMON_MAX_PENDING; i++) {
+		struct pending *p = &s->pending[i];
+
+		if (p->client != 0)
+			continue;
+		p->client = client;
+		p->tag = request->tag;
+		p->verb = request->verb;
+		p->deadline_us = clock_monotonic_us() + (int64_t)ms * CLOCK_US_PER_MS;
+		return 0;
+	}
+	return -1;
+}
+
+static void read_stats(struct daemon *d, struct slot *s)
+{
+	int64_t until = s->ended_us != 0 ? s->ended_us : clock_monotonic_us();
+
+	if (s->state == BOX_DEAD)
+		return;
+	memset(&s->stats, 0, sizeof(s->stats));
+	cgroup_slot_stats(&d->groups, &s->groups, &s->stats);
+	s->stats.wall_us = (uint64_t)(until - s->created_us);
+}
+
+/* --- the end -------------------------------------------------------------------------------- */
+
+static void forget_listener(struct daemon *d, struct slot *s)
+{
+	const char *name = strrchr(s->agent_path, '/');
+
+	if (name != NULL)
+		(void)unlinkat(d->agents_dir, name + 1, 0);
+}
+
+static void free_slot(struct daemon *d, struct slot *s)
+{
+	forget_listener(d, s);
+	watch_close(d, &s->control);
+	watch_close(d, &s->pidfd);
+	cgroup_slot_rest(&d->groups, &s->groups);
+	s->prepared = s->groups.open;
+	s->state = BOX_STATE_NONE;
+	s->serial = 0;
+	s->recheck_us = 0;
+	s->run_id[0] = '\0';
+	s->agent_path[0] = '\0';
+}
+
+static void retire(struct daemon *d, struct slot *s)
+{
+	log_event(LOG_ERROR, "slot_retired", "slot=%u run=%s", s->number, s->run_id);
+	s->retired = true;
+	answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
+	answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
+	answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	free_slot(d, s);
+}
+
+/* Zombies that no slot knows: cloned by a zygote that died before it could tell. */
+static void reap_strays(const struct daemon *d)
+{
+	for (;;) {
+		siginfo_t info;
+		bool known;
+
+		memset(&info, 0, sizeof(info));
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+			return;
+		known = info.si_pid == d->zygote.pid;
+		for (unsigned int i = 0; i < d->config.slots && !known; i++)
+			known = d->slots[i].pid == info.si_pid && !d->slots[i].reaped;
+		if (known)
+			return; /* its own event comes */
+		(void)waitpid(info.si_pid, NULL, WNOHANG);
+	}
+}
+
+/* All processes are gone and the groups are empty. */
+static void ended(struct daemon *d, struct slot *s)
+{
+	read_stats(d, s);
+	forget_listener(d, s);
+	if (s->pid == 0)
+		reap_strays(d);
+	s->state = BOX_DEAD;
+	s->recheck_us = 0;
+	answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	answer_verb(d, s, BOX_KILL, BOX_OK, 0, "");
+	answer_verb(d, s, BOX_FREEZE, BOX_ERR_BUSY, 0, "the box has ended");
+	answer_verb(d, s, BOX_THAW, BOX_ERR_BUSY, 0, "the box has ended");
+	answer_verb(d, s, BOX_DESTROY, BOX_OK, 0, "");
+	if (s->free_when_ended)
+		free_slot(d, s);
+}
+
+/* True when no process can be left: reaped, or the zygote said that it never was. */
+static bool no_process(const struct slot *s)
+{
+	return s->reaped || (s->replied && s->pid == 0);
+}
+
+static void check_ended(struct daemon *d, struct slot *s)
+{
+	int64_t now = clock_monotonic_us();
+
+	if (no_process(s) && cgroup_slot_empty(&s->groups)) {
+		ended(d, s);
+		return;
+	}
+	if (now >= s->give_up_us) {
+		retire(d, s);
+		return;
+	}
+	s->recheck_us = now + RECHECK_US;
+}
+
+static void kill_box(struct slot *s)
+{
+	cgroup_slot_kill(&s->groups);
+	if (s->pidfd.fd >= 0 && !s->reaped)
+		(void)pidfd_send_signal(s->pidfd.fd, SIGKILL, NULL, 0);
+}
+
+static void begin_end(struct slot *s)
+{
+	if (s->state == BOX_ENDING || s->state == BOX_DEAD || s->state == BOX_STATE_NONE)
+		return;
+	s->state = BOX_ENDING;
+	if (s->ended_us == 0)
+		s->ended_us = clock_monotonic_us();
+	s->give_up_us = clock_monotonic_us() + GIVE_UP_US;
+	kill_box(s);
+	/* nothing can have ended already, but a box that never was needs a look */
+	s->recheck_us = clock_monotonic_us() + RECHECK_US;
+}
+
+static void fail_create(struct slot *s, enum box_code code, int sys, const char *text)
+{
+	if (s->state != BOX_BUILDING)
+		return;
+	s->fail_code = code;
+	s->fail_sys = sys;
+	(void)snprintf(s->fail_text, sizeof(s->fail_text), "%s", text);
+	s->free_when_ended = true;
+	begin_end(s);
+}
+
+static void fail_stage(struct slot *s, int stage, int sys)
+{
+	char text[BOX_TEXT_SIZE];
+	char name[96];
+
+	(void)snprintf(text, sizeof(text), "building the box stopped at %s: %s",
+		       zygote_stage_name(stage),
+		       sys == 0 ? "no reason given" : strerror_r(sys, name, sizeof(name)));
+	log_event(LOG_ERROR, "create_failed", "slot=%u run=%s text=\"%s\"", s->number, s->run_id,
+		  text);
+	fail_create(s, BOX_ERR_FAILED, sys, text);
+}
+
+/* --- what boxes and the zygote say ---------------------------------------------------------- */
+
+static void check_ready(struct daemon *d, struct slot *s)
+{
+	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
+		return;
+	s->state = BOX_LIVE;
+	watch_close(d, &s->control);
+	answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
+}
+
+static void on_control(struct daemon *d, void *ctx, uint32_t events)
+{
+	struct slot *s = ctx;
+	struct zygote_ready ready;
+	struct err e = ERR_INIT;
+	size_t count;
+	ssize_t got;
+
+	(void)events;
+	got = fd_receive(s->control.fd, &ready, sizeof(ready), NULL, 0, &count, &e);
+	if (got < 0 && e.code == ERR_UNAVAILABLE)
+		return;
+	if (got != (ssize_t)sizeof(ready) || ready.version != ZYGOTE_VERSION) {
+		watch_close(d, &s->control);
+		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
+		return;
+	}
+	if (ready.stage != ZYGOTE_DONE) {
+		watch_close(d, &s->control);
+		fail_stage(s, ready.stage, ready.sys);
+		return;
+	}
+	s->ready = true;
+	check_ready(d, s);
+}
+
+static void tell_died(struct daemon *d, struct slot *s)
+{
+	struct box_reply r;
+
+	read_stats(d, s);
+	fill_reply(&r, s);
+	r.record = BOX_RECORD_DIED;
+	client_broadcast(d, &r);
+}
+
+/* pid 1 of a box has ended. */
+static void on_pidfd(struct daemon *d, void *ctx, uint32_t events)
+{
+	struct slot *s = ctx;
+	siginfo_t info;
+
+	(void)events;
+	memset(&info, 0, sizeof(info));
+	if (waitid(P_PIDFD, (id_t)s->pidfd.fd, &info, WEXITED | WNOHANG) != 0) {
+		if (errno == EINTR)
+			return;
+	} else if (info.si_pid == 0) {
+		return;
+	}
+	s->reaped = true;
+	s->end_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+	watch_close(d, &s->pidfd);
+	if (s->state == BOX_BUILDING) {
+		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
+	} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
+		begin_end(s);
+		tell_died(d, s);
+	}
+	if (s->state == BOX_ENDING)
+		check_ended(d, s);
+}
+
+void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pidfd)
+{
+	struct slot *s = NULL;
+	struct err e = ERR_INIT;
+
+	for (unsigned int i = 0; i < d->config.slots && s == NULL; i++)
+		if (d->slots[i].serial == reply->serial && reply->serial != 0)
+			s = &d->slots[i];
+	if (s == NULL || s->replied) {
+		log_event(LOG_ERROR, "zygote", "a reply for no box pid=%d", reply->pid);
+		if (pidfd >= 0) {
+			(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+			(void)close(pidfd);
+		}
+		return;
+	}
+	s->replied = true;
+	s->pid = reply->pid;
+	if (pidfd >= 0 && watch_open(d, &s->pidfd, pidfd, on_pidfd, s, &e) != 0) {
+		log_err(LOG_ERROR, "watch", &e, "slot=%u", s->number);
+		(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+		(void)close(pidfd);
+		fail_stage(s, ZYGOTE_STAGE_LOST, e.sys);
+		return;
+	}
+	if (reply->stage != ZYGOTE_DONE)
+		fail_stage(s, reply->stage, reply->sys);
+	if (s->state == BOX_ENDING)
+		kill_box(s);
+	check_ready(d, s);
+}
+
+/* Boxes that it had cloned without telling are in their groups; their zombies are ours. */
+void box_zygote_died(struct daemon *d)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		if (s->serial == 0 || s->replied)
+			continue;
+		s->replied = true;
+		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
+	}
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static struct slot *free_slot_find(struct daemon *d)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++)
+		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired)
+			return &d->slots[i];
+	return NULL;
+}
+
+static int open_agent_socket(struct daemon *d, struct slot *s, int *out_fd, struct err *e)
+{
+	char token[TOKEN_DIGITS + 1];
+	scope_close int fd = -1;
+	int used;
+
+	if (ident_token(token, TOKEN_DIGITS, e) != 0)
+		return -1;
+	used = snprintf(s->agent_path, sizeof(s->agent_path), "%s/agents/%u-%s.sock", d->run_dir,
+			s->number, token);
+	if (used < 0 || (size_t)used >= sizeof(s->agent_path))
+		return err_set(e, ERR_INTERNAL, 0, "the run directory's path is too long");
+	fd = fd_unix_listen(s->agent_path, SOCK_STREAM | SOCK_NONBLOCK, 0660, AGENT_BACKLOG, e);
+	if (fd < 0)
+		return -1;
+	if (chown(s->agent_path, (uid_t)-1, d->caller_gid) != 0)
+		return err_set(e, ERR_IO, errno, "chown of the agent's socket");
+	*out_fd = fd_steal(&fd);
+	return 0;
+}
+
+static int send_create(struct daemon *d, struct slot *s, int listener, int control, struct err *e)
+{
+	struct zygote_request request = {.version = ZYGOTE_VERSION,
+					 .verb = ZYGOTE_CREATE,
+					 .serial = s->serial,
+					 .flags = d->zygote.idmap ? ZYGOTE_IDMAP : 0,
+					 .uid_base = s->uid_base,
+					 .workspace_uid = WORKSPACE_UID,
+					 .workspace_bytes = s->limits.workspace_bytes,
+					 .workspace_inodes = s->limits.workspace_inodes,
+					 .tmp_bytes = s->limits.tmp_bytes,
+					 .tmp_inodes = s->limits.workspace_inodes};
+	int fds[ZYGOTE_FD__FIXED + CG__MAX];
+	int group = cgroup_slot_unified(&s->groups);
+
+	fds[ZYGOTE_FD_LISTENER] = listener;
+	fds[ZYGOTE_FD_CONTROL] = control;
+	fds[ZYGOTE_FD_USERNS] = s->userns;
+	fds[ZYGOTE_FD_GROUP] = group >= 0 ? group : s->userns;
+	if (group >= 0)
+		request.flags |= ZYGOTE_HAS_GROUP;
+	request.tasks = (uint32_t)cgroup_slot_tasks(&s->groups, fds + ZYGOTE_FD__FIXED);
+	return zygote_send(d, &request, fds, ZYGOTE_FD__FIXED + request.tasks, e);
+}
+
+static int build(struct daemon *d, struct slot *s, struct err *e)
+{
+	scope_close int listener = -1;
+	scope_close int ours = -1;
+	scope_close int theirs = -1;
+	int pair[2];
+
+	if (slot_prepare(d, s, e) != 0 ||
+	    cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 ||
+	    open_agent_socket(d, s, &listener, e) != 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+		return err_set(e, ERR_IO, errno, "socketpair");
+	ours = pair[0];
+	theirs = pair[1];
+	if (watch_open(d, &s->control, ours, on_control, s, e) != 0)
+		return -1;
+	(void)fd_steal(&ours);
+	return send_create(d, s, listener, theirs, e);
+}
+
+static void reset_box(struct daemon *d, struct slot *s, const struct box_request *request)
+{
+	s->serial = ++d->next_serial;
+	s->limits = request->limits;
+	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
+	s->agent_path[0] = '\0';
+	s->free_when_ended = false;
+	s->replied = false;
+	s->ready = false;
+	s->reaped = false;
+	s->pid = 0;
+	s->end_status = 0;
+	s->created_us = clock_monotonic_us();
+	s->ended_us = 0;
+	s->fail_code = BOX_ERR_FAILED;
+	s->fail_sys = 0;
+	s->fail_text[0] = '\0';
+	memset(&s->stats, 0, sizeof(s->stats));
+	memset(s->pending, 0, sizeof(s->pending));
+	s->state = BOX_BUILDING;
+}
+
+static void on_create(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	struct err e = ERR_INIT;
+	struct slot *s;
+
+	if (!str_equal(request->image, IMAGE_HOST)) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_UNSUPPORTED, 0,
+			   "no such image; there is: " IMAGE_HOST);
+		return;
+	}
+	if (box_limits_check(&request->limits, &d->ceilings, &e) != 0) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
+		return;
+	}
+	s = free_slot_find(d);
+	if (s == NULL) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,
+			   "all slots are in use");
+		return;
+	}
+	reset_box(d, s, request);
+	(void)add_pending(s, client, request);
+	if (build(d, s, &e) != 0) {
+		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
+		s->replied = true; /* no process was made */
+		fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
+		check_ended(d, s);
+	}
+}
+
+static void on_end(struct daemon *d, struct slot *s, uint64_t client,
+		   const struct box_request *request)
+{
+	if (add_pending(s, client, request) != 0) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
+			   "too many requests for this box");
+		return;
+	}
+	if (request->verb == BOX_DESTROY)
+		s->free_when_ended = true;
+	if (s->state == BOX_BUILDING)
+		fail_create(s, BOX_ERR_BUSY, 0, "the box was ended while it was built");
+	if (s->state == BOX_DEAD)
+		ended(d, s);
+	else
+		begin_end(s);
+}
+
+static void on_freeze(struct daemon *d, struct slot *s, uint64_t client,
+		      const struct box_request *request)
+{
+	bool on = request->verb == BOX_FREEZE;
+	struct err e = ERR_INIT;
+
+	if (s->state != BOX_LIVE && s->state != BOX_FROZEN) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
+			   "the box is not live");
+		return;
+	}
+	if (add_pending(s, client, request) != 0) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
+			   "too many requests for this box");
+		return;
+	}
+	if (cgroup_slot_freeze(&s->groups, on, &e) != 0) {
+		answer_verb(d, s, request->verb, BOX_ERR_FAILED, e.sys, e.text);
+		return;
+	}
+	s->state = on ? BOX_FROZEN : BOX_LIVE;
+	s->recheck_us = clock_monotonic_us();
+}
+
+static void check_frozen(struct daemon *d, struct slot *s)
+{
+	bool wished = s->state == BOX_FROZEN;
+
+	if (!cgroup_slot_is_frozen(&s->groups, wished)) {
+		s->recheck_us = clock_monotonic_us() + RECHECK_US;
+		return;
+	}
+	s->recheck_us = 0;
+	answer_verb(d, s, BOX_FREEZE, wished ? BOX_OK : BOX_ERR_BUSY, 0,
+		    wished ? "" : "a later request thawed it");
+	answer_verb(d, s, BOX_THAW, wished ? BOX_ERR_BUSY : BOX_OK, 0,
+		    wished ? "a later request froze it" : "");
+}
+
+static void on_list(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	struct box_reply r;
+	uint32_t count = 0;
+
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		if (s->state == BOX_STATE_NONE || s->state == BOX_BUILDING)
+			continue;
+		read_stats(d, s);
+		fill_reply(&r, s);
+		r.record = BOX_RECORD_ENTRY;
+		r.tag = request->tag;
+		r.verb = BOX_LIST;
+		client_send(d, client, &r);
+		count++;
+	}
+	fill_reply(&r, NULL);
+	r.tag = request->tag;
+	r.verb = BOX_LIST;
+	r.slots = count;
+	client_send(d, client, &r);
+}
+
+static void on_probe(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	struct box_reply r;
+
+	fill_reply(&r, NULL);
+	r.tag = request->tag;
+	r.verb = BOX_PROBE;
+	r.mode = d->groups.mode;
+	r.slots = (uint32_t)d->config.slots;
+	r.ceilings = d->ceilings;
+	if (!d->zygote.configured) {
+		r.code = BOX_ERR_FAILED;
+		(void)snprintf(r.text, sizeof(r.text), "the zygote is being started again");
+	}
+	client_send(d, client, &r);
+}
+
+static void on_stats(struct daemon *d, struct slot *s, uint64_t client,
+		     const struct box_request *request)
+{
+	struct box_reply r;
+
+	read_stats(d, s);
+	fill_reply(&r, s);
+	r.tag = request->tag;
+	r.verb = BOX_STATS;
+	client_send(d, client, &r);
+}
+
+static void on_box_verb(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	struct slot *s = NULL;
+
+	if (request->slot < d->config.slots)
+		s = &d->slots[request->slot];
+	if (s == NULL || s->state == BOX_STATE_NONE || !str_equal(s->run_id, request->run_id)) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_NOT_FOUND, 0,
+			   "no such box");
+		return;
+	}
+	if (request->verb == BOX_STATS)
+		on_stats(d, s, client, request);
+	else if (request->verb == BOX_FREEZE || request->verb == BOX_THAW)
+		on_freeze(d, s, client, request);
+	else
+		on_end(d, s, client, request);
+}
+
+void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	if (d->stop_by_us != 0 && request->verb == BOX_CREATE) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
+			   "cordon-box is stopping");
+		return;
+	}
+	switch ((enum box_verb)request->verb) {
+	case BOX_PROBE:
+		on_probe(d, client, request);
+		break;
+	case BOX_LIST:
+		on_list(d, client, request);
+		break;
+	case BOX_CREATE:
+		on_create(d, client, request);
+		break;
+	case BOX_KILL:
+	case BOX_DESTROY:
+	case BOX_STATS:
+	case BOX_FREEZE:
+	case BOX_THAW:
+		on_box_verb(d, client, request);
+		break;
+	case BOX_MAINTAIN:
+	case BOX_LISTENERS:
+	case BOX_VERB__MAX:
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_UNSUPPORTED, 0,
+			   "this verb is not supported yet");
+		break;
+	}
+}
+
+/* --- time ----------------------------------------------------------------------------------- */
+
+static void check_deadlines(struct daemon *d, struct slot *s, int64_t now)
+{
+	for (int i = 0; i < DAEMON_MAX_PENDING; i++) {
+		struct pending *p = &s->pending[i];
+
+		if (p->client == 0 || now < p->deadline_us)
+			continue;
+		if (p->verb == BOX_CREATE && s->state == BOX_BUILDING) {
+			log_event(LOG_ERROR, "create_timeout", "slot=%u run=%s", s->number,
+				  s->run_id);
+			fail_create(s, BOX_ERR_TIMEOUT, 0, "the deadline passed");
+			p->deadline_us = now + GIVE_UP_US;
+			continue;
+		}
+		answer(d, p, s, BOX_ERR_TIMEOUT, 0, "the deadline passed");
+	}
+}
+
+int64_t box_turn(struct daemon *d, int64_t now_us)
+{
+	int64_t next = INT64_MAX;
+
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		if (s->state == BOX_STATE_NONE)
+			continue;
+		if (s->recheck_us != 0 && now_us >= s->recheck_us) {
+			s->recheck_us = 0;
+			if (s->state == BOX_ENDING) {
+				if ((now_us - s->ended_us) % KILL_AGAIN_US < RECHECK_US)
+					kill_box(s);
+				check_ended(d, s);
+			} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
+				check_frozen(d, s);
+			}
+		}
+		check_deadlines(d, s, now_us);
+		if (s->recheck_us != 0 && s->recheck_us < next)
+			next = s->recheck_us;
+		for (int k = 0; k < DAEMON_MAX_PENDING; k++)
+			if (s->pending[k].client != 0 && s->pending[k].deadline_us < next)
+				next = s->pending[k].deadline_us;
+	}
+	return next;
+}
+
+void box_end_all(struct daemon *d)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		s->free_when_ended = true;
+		if (s->state == BOX_BUILDING)
+			fail_create(s, BOX_ERR_BUSY, 0, "cordon-box is stopping");
+		else if (s->state == BOX_DEAD)
+			ended(d, s);
+		else
+			begin_end(s);
+	}
+}
+
+bool box_any(const struct daemon *d)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++)
+		if (d->slots[i].state != BOX_STATE_NONE)
+			return true;
+	return false;
+}

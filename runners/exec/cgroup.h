@@ -1,0 +1,93 @@
+/*
+ * cgroup.h: control groups of boxes, whatever mixture of v1 and v2 this host has.
+ *
+ *	struct cgroups g;
+ *	cgroups_probe(&g, &e);			 which mode, where the hierarchies are
+ *	cgroups_open(&g, "1a2b3c4d", 2048, &e);	 sweeps what an earlier instance left, makes ours
+ *	cgroup_slot_open(&g, 0, &slot, &e);	 kept groups of slot 0
+ *	cgroup_slot_set(&g, &slot, &limits, &e); before each box: limits, counters from zero
+ *	... the box's first process joins through cgroup_slot_tasks() and cgroup_slot_unified() ...
+ *	cgroup_slot_kill(&slot); cgroup_slot_empty(&slot, ...);
+ *	cgroup_slot_close(&g, &slot);  cgroups_close(&g);
+ *
+ * Modes: hybrid = limits by v1 controllers, kill and freeze by a v2 group without controllers; v2 =
+ * all by one v2 group; v1 = no v2 tree, freeze by the freezer. All groups of an instance lie under
+ * one group `cordon-<instance>` per hierarchy, whose memory limit is the host's less the reserve,
+ *so that an out-of-memory is always inside a box.
+ *
+ * Groups of a slot are kept from box to box where counters can be reset (v1); in v2 they are made
+ * anew for each box. A pid is never written to a group: that stalls the writer for 11 ms.
+ */
+#ifndef CORDON_EXEC_CGROUP_H
+#define CORDON_EXEC_CGROUP_H
+
+#include "runners/base/boxproto.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum cg_tree { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_FREEZER, CG_UNIFIED, CG__MAX };
+
+enum cg_file {
+	CF_MEMORY_LIMIT,
+	CF_SWAP_LIMIT,
+	CF_MEMORY_PEAK,
+	CF_MEMORY_NOW,
+	CF_MEMORY_EVENTS,
+	CF_PIDS_LIMIT,
+	CF_PIDS_EVENTS,
+	CF_PIDS_NOW,
+	CF_CPU_LIMIT,
+	CF_CPU_USAGE,
+	CF_KILL,
+	CF_FREEZE,
+	CF_EVENTS,
+	CF__MAX
+};
+
+struct cgroups {
+	enum box_mode mode;
+	char mounts[CG__MAX][256]; /* "" where there is none */
+	int roots[CG__MAX];        /* cordon-<instance>, -1 */
+	char name[64];             /* cordon-<instance> */
+};
+
+struct cgroup_slot {
+	bool open;
+	unsigned int number;
+	int dirs[CG__MAX];
+	int tasks[CG__MAX]; /* v1 tasks files, write end */
+	int files[CF__MAX];
+	/* counters at the start of the present box */
+	uint64_t base_cpu_us;
+	uint64_t base_oom_kills;
+	uint64_t base_pids_hits;
+	uint64_t base_memory;
+};
+
+int cgroups_probe(struct cgroups *g, struct err *e);
+int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb, struct err *e);
+/* Kills and removes everything below and with the instance's groups; waits for at most 5 s. */
+int cgroups_sweep(const struct cgroups *g, struct err *e);
+void cgroups_close(struct cgroups *g);
+
+int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup_slot *s,
+		     struct err *e);
+/* Limits and baselines for a new box. */
+int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
+		    struct err *e);
+/* Descriptors into which the first process writes "0"; at most CG__MAX. */
+size_t cgroup_slot_tasks(const struct cgroup_slot *s, int out[CG__MAX]);
+/* The v2 group's directory for CLONE_INTO_CGROUP, or -1. */
+int cgroup_slot_unified(const struct cgroup_slot *s);
+void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, struct box_stats *out);
+void cgroup_slot_kill(const struct cgroup_slot *s);
+bool cgroup_slot_empty(const struct cgroup_slot *s);
+int cgroup_slot_freeze(const struct cgroup_slot *s, bool on, struct err *e);
+/* True when the group is in the wished state. */
+bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished);
+/* After a box is gone: v2 groups are removed (opened again at the next set). */
+void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s);
+void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s);
+
+#endif

@@ -1,0 +1,316 @@
+/* Which hierarchies there are, the instance's own groups, and sweeping. */
+#include "runners/exec/cgroup.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/num.h"
+#include "runners/base/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define TEXT_BYTES     ((size_t)1 << 20)
+#define SWEEP_US       (5 * CLOCK_US_PER_S)
+#define SWEEP_PAUSE_US 2000
+#define MIN_MEMORY     (UINT64_C(64) << 20)
+
+static const char *const tree_names[CG__MAX] = {
+    [CG_MEMORY] = "memory",   [CG_PIDS] = "pids",       [CG_CPU] = "cpu",
+    [CG_CPUACCT] = "cpuacct", [CG_FREEZER] = "freezer",
+};
+
+/* True if the comma-separated list has the word. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (const char *p = list; p != NULL; p = strchr(p, ',')) {
+		if (*p == ',')
+			p++;
+		if (strncmp(p, word, length) == 0 && (p[length] == ',' || p[length] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+static void remember(struct cgroups *g, enum cg_tree tree, const char *mount)
+{
+	if (g->mounts[tree][0] == '\0')
+		(void)!str_copy(g->mounts[tree], sizeof(g->mounts[tree]), mount);
+}
+
+/* One line of mountinfo: "id parent dev root mountpoint options [optional] - type source super". */
+static void take_mount(struct cgroups *g, char *line)
+{
+	char *fields[5];
+	char *rest = line;
+	char *type;
+	char *super;
+
+	for (int i = 0; i < 5; i++) {
+		fields[i] = strsep(&rest, " ");
+		if (rest == NULL)
+			return;
+	}
+	type = strstr(rest, " - ");
+	if (type == NULL)
+		return;
+	type += 3;
+	super = strrchr(type, ' ');
+	if (super == NULL)
+		return;
+	super++;
+	if (str_starts(type, "cgroup2 "))
+		remember(g, CG_UNIFIED, fields[4]);
+	if (!str_starts(type, "cgroup "))
+		return;
+	for (enum cg_tree tree = 0; tree < CG_UNIFIED; tree++)
+		if (has_word(super, tree_names[tree]))
+			remember(g, tree, fields[4]);
+}
+
+static bool has_v2_controllers(const char *mount)
+{
+	static const char *const needed[] = {"memory", "pids", "cpu"};
+	struct err e = ERR_INIT;
+	struct buf text scope_buf;
+	char path[300];
+
+	buf_init(&text, 4096);
+	(void)snprintf(path, sizeof(path), "%s/cgroup.controllers", mount);
+	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0)
+		return false;
+	for (size_t i = 0; i < text.len; i++)
+		if (text.data[i] == ' ' || text.data[i] == '\n')
+			text.data[i] = ',';
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (!has_word(buf_text(&text), needed[i]))
+			return false;
+	return true;
+}
+
+int cgroups_probe(struct cgroups *g, struct err *e)
+{
+	struct buf text scope_buf;
+	char *rest;
+	bool limits;
+
+	memset(g, 0, sizeof(*g));
+	for (int i = 0; i < CG__MAX; i++)
+		g->roots[i] = -1;
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, e) != 0)
+		return -1;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0')
+		take_mount(g, strsep(&rest, "\n"));
+	limits = g->mounts[CG_MEMORY][0] != '\0' && g->mounts[CG_PIDS][0] != '\0' &&
+		 g->mounts[CG_CPU][0] != '\0' && g->mounts[CG_CPUACCT][0] != '\0';
+	if (limits && g->mounts[CG_UNIFIED][0] != '\0')
+		g->mode = BOX_MODE_HYBRID;
+	else if (limits)
+		g->mode = BOX_MODE_V1;
+	else if (g->mounts[CG_UNIFIED][0] != '\0' && has_v2_controllers(g->mounts[CG_UNIFIED]))
+		g->mode = BOX_MODE_V2;
+	else
+		return err_set(
+		    e, ERR_UNAVAILABLE, 0,
+		    "no memory, pids and cpu controllers of cgroup v1 or v2 are mounted");
+	/* hierarchies that this mode does not use */
+	if (g->mode != BOX_MODE_V1)
+		g->mounts[CG_FREEZER][0] = '\0';
+	if (g->mode == BOX_MODE_V2)
+		for (enum cg_tree tree = 0; tree < CG_UNIFIED; tree++)
+			g->mounts[tree][0] = '\0';
+	/* v1 controllers mounted together are one hierarchy */
+	for (enum cg_tree a = 1; a < CG_UNIFIED; a++)
+		for (enum cg_tree b = 0; b < a; b++)
+			if (str_equal(g->mounts[a], g->mounts[b]) && g->mounts[a][0] != '\0')
+				(void)!str_copy(g->mounts[a], sizeof(g->mounts[a]), "=");
+	return 0;
+}
+
+/* --- sweeping ------------------------------------------------------------------------------- */
+
+static void kill_members(int dir)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char *rest;
+
+	(void)fd_write_value(dir, "cgroup.kill", "1", &e);
+	err_clear(&e);
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(dir, "cgroup.procs", &text, &e) != 0 || text.len == 0)
+		return;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0') {
+		uint64_t pid;
+
+		err_clear(&e);
+		if (num_u64("pid", strsep(&rest, "\n"), 2, INT32_MAX, &pid, &e) == 0)
+			(void)kill((pid_t)pid, SIGKILL);
+	}
+}
+
+/* Removes the directories below dir (two levels are all that we make); true when none is left. */
+static bool remove_children(int dir)
+{
+	scope_close int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct dirent *entry;
+	bool left = false;
+	DIR *list;
+
+	if (copy < 0)
+		return false;
+	list = fdopendir(copy);
+	if (list == NULL)
+		return false;
+	copy = -1; /* the list's */
+	while ((entry = readdir(list)) != NULL) {
+		scope_close int child = -1;
+
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		child = openat(dir, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (child >= 0) {
+			struct err e = ERR_INIT;
+
+			(void)fd_write_value(child, "freezer.state", "THAWED", &e);
+			kill_members(child);
+		}
+		if (unlinkat(dir, entry->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+			left = true;
+	}
+	(void)closedir(list);
+	return !left;
+}
+
+static int sweep_tree(const char *mount, const char *name, struct err *e)
+{
+	int64_t until = clock_monotonic_us() + SWEEP_US;
+	char path[400];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", mount, name);
+	for (;;) {
+		scope_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (dir < 0)
+			return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", path);
+		kill_members(dir);
+		if (remove_children(dir) && rmdir(path) == 0)
+			return 0;
+		if (clock_monotonic_us() > until)
+			return err_set(e, ERR_TIMEOUT, errno, "cannot remove %s", path);
+		clock_sleep_us(SWEEP_PAUSE_US);
+	}
+}
+
+int cgroups_sweep(const struct cgroups *g, struct err *e)
+{
+	int result = 0;
+
+	/* the v2 tree first: its kill ends everything at once */
+	for (int tree = CG__MAX - 1; tree >= 0; tree--)
+		if (g->mounts[tree][0] == '/' && sweep_tree(g->mounts[tree], g->name, e) != 0)
+			result = -1;
+	return result;
+}
+
+/* --- the instance's groups ------------------------------------------------------------------ */
+
+static int host_memory(uint64_t *out_bytes, struct err *e)
+{
+	struct buf text scope_buf;
+	const char *found;
+	char digits[32];
+	size_t length;
+	uint64_t kib;
+
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(AT_FDCWD, "/proc/meminfo", &text, e) != 0)
+		return -1;
+	found = strstr(buf_text(&text), "MemTotal:");
+	if (found == NULL)
+		return err_set(e, ERR_INTERNAL, 0, "no MemTotal in /proc/meminfo");
+	found += strlen("MemTotal:");
+	found += strspn(found, " ");
+	length = strspn(found, "0123456789");
+	if (length >= sizeof(digits))
+		return err_set(e, ERR_INTERNAL, 0, "MemTotal is no number");
+	memcpy(digits, found, length);
+	digits[length] = '\0';
+	if (num_u64("MemTotal", digits, 1, UINT64_MAX >> 10, &kib, e) != 0)
+		return -1;
+	*out_bytes = kib << 10;
+	return 0;
+}
+
+static int open_root(struct cgroups *g, enum cg_tree tree, struct err *e)
+{
+	char path[400];
+
+	if (g->mounts[tree][0] != '/')
+		return 0;
+	(void)snprintf(path, sizeof(path), "%s/%s", g->mounts[tree], g->name);
+	if (mkdir(path, 0755) != 0)
+		return err_set(e, ERR_IO, errno, "mkdir %s", path);
+	g->roots[tree] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (g->roots[tree] < 0)
+		return err_set(e, ERR_IO, errno, "open %s", path);
+	return 0;
+}
+
+static int limit_memory(const struct cgroups *g, uint64_t reserve_mb, struct err *e)
+{
+	uint64_t total = 0;
+	char text[32];
+	uint64_t reserve = reserve_mb << 20;
+
+	if (host_memory(&total, e) != 0)
+		return -1;
+	total = total > reserve + MIN_MEMORY ? total - reserve : MIN_MEMORY;
+	(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)total);
+	if (g->mode == BOX_MODE_V2)
+		return fd_write_value(g->roots[CG_UNIFIED], "memory.max", text, e);
+	return fd_write_value(g->roots[CG_MEMORY], "memory.limit_in_bytes", text, e);
+}
+
+static int delegate_v2(const struct cgroups *g, bool top, struct err *e)
+{
+	scope_close int dir = -1;
+
+	if (g->mode != BOX_MODE_V2)
+		return 0;
+	if (!top)
+		return fd_write_value(g->roots[CG_UNIFIED], "cgroup.subtree_control",
+				      "+memory +pids +cpu", e);
+	dir = open(g->mounts[CG_UNIFIED], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_set(e, ERR_IO, errno, "open %s", g->mounts[CG_UNIFIED]);
+	return fd_write_value(dir, "cgroup.subtree_control", "+memory +pids +cpu", e);
+}
+
+int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb, struct err *e)
+{
+	int used = snprintf(g->name, sizeof(g->name), "cordon-%s", instance);
+
+	if (used < 0 || (size_t)used >= sizeof(g->name))
+		return err_set(e, ERR_INVALID, 0, "the instance's name is too long");
+	if (cgroups_sweep(g, e) != 0 || delegate_v2(g, true, e) != 0)
+		return -1;
+	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
+		if (open_root(g, tree, e) != 0)
+			return -1;
+	if (delegate_v2(g, false, e) != 0)
+		return -1;
+	return limit_memory(g, host_reserve_mb, e);
+}
+
+void cgroups_close(struct cgroups *g)
+{
+	for (int i = 0; i < CG__MAX; i++)
+		fd_close_at(&g->roots[i]);
+}

@@ -1,0 +1,352 @@
+/* The groups of one slot: limits, counters, kill, freeze. */
+#include "runners/exec/cgroup.h"
+
+#include "runners/base/fdio.h"
+#include "runners/base/num.h"
+#include "runners/base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define CPU_PERIOD_US 100000U
+/* init itself */
+#define OWN_TASKS 1U
+
+struct file_name {
+	enum cg_tree tree; /* of v1 */
+	const char *v1;    /* NULL: not there */
+	const char *v2;    /* in the unified group */
+	bool hybrid;       /* in hybrid mode the v2 file is meant */
+	bool optional;
+};
+
+static const struct file_name file_names[CF__MAX] = {
+    [CF_MEMORY_LIMIT] = {CG_MEMORY, "memory.limit_in_bytes", "memory.max", false, false},
+    [CF_SWAP_LIMIT] = {CG_MEMORY, "memory.memsw.limit_in_bytes", "memory.swap.max", false, true},
+    [CF_MEMORY_PEAK] = {CG_MEMORY, "memory.max_usage_in_bytes", "memory.peak", false, true},
+    [CF_MEMORY_NOW] = {CG_MEMORY, "memory.usage_in_bytes", "memory.current", false, false},
+    [CF_MEMORY_EVENTS] = {CG_MEMORY, "memory.oom_control", "memory.events", false, false},
+    [CF_PIDS_LIMIT] = {CG_PIDS, "pids.max", "pids.max", false, false},
+    [CF_PIDS_EVENTS] = {CG_PIDS, "pids.events", "pids.events", false, true},
+    [CF_PIDS_NOW] = {CG_PIDS, "pids.current", "pids.current", false, false},
+    [CF_CPU_LIMIT] = {CG_CPU, "cpu.cfs_quota_us", "cpu.max", false, false},
+    [CF_CPU_USAGE] = {CG_CPUACCT, "cpuacct.usage", "cpu.stat", false, false},
+    [CF_KILL] = {CG_UNIFIED, NULL, "cgroup.kill", true, false},
+    [CF_FREEZE] = {CG_FREEZER, "freezer.state", "cgroup.freeze", true, true},
+    [CF_EVENTS] = {CG_UNIFIED, NULL, "cgroup.events", true, false},
+};
+
+static void clear(struct cgroup_slot *s)
+{
+	memset(s, 0, sizeof(*s));
+	for (int i = 0; i < CG__MAX; i++) {
+		s->dirs[i] = -1;
+		s->tasks[i] = -1;
+	}
+	for (int i = 0; i < CF__MAX; i++)
+		s->files[i] = -1;
+}
+
+/* The directory of a v1 file; controllers that are mounted together share one. */
+static int dir_of(const struct cgroup_slot *s, const struct file_name *f)
+{
+	if (s->dirs[f->tree] >= 0 || f->v1 == NULL)
+		return s->dirs[f->tree];
+	for (int i = 0; i < CG_UNIFIED; i++)
+		if (s->dirs[i] >= 0 && faccessat(s->dirs[i], f->v1, F_OK, 0) == 0)
+			return s->dirs[i];
+	return -1;
+}
+
+static int open_dir(const struct cgroups *g, struct cgroup_slot *s, enum cg_tree tree,
+		    struct err *e)
+{
+	char name[16];
+
+	if (g->roots[tree] < 0)
+		return 0;
+	(void)snprintf(name, sizeof(name), "s%u", s->number);
+	if (mkdirat(g->roots[tree], name, 0755) != 0 && errno != EEXIST)
+		return err_set(e, ERR_IO, errno, "mkdir group %s", name);
+	s->dirs[tree] = openat(g->roots[tree], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->dirs[tree] < 0)
+		return err_set(e, ERR_IO, errno, "open group %s", name);
+	if (tree == CG_UNIFIED)
+		return 0;
+	s->tasks[tree] = openat(s->dirs[tree], "tasks", O_WRONLY | O_CLOEXEC);
+	if (s->tasks[tree] < 0)
+		return err_set(e, ERR_IO, errno, "open tasks of group %s", name);
+	return 0;
+}
+
+static int open_file(const struct cgroups *g, struct cgroup_slot *s, enum cg_file file,
+		     struct err *e)
+{
+	const struct file_name *f = &file_names[file];
+	bool unified = g->mode == BOX_MODE_V2 || (g->mode == BOX_MODE_HYBRID && f->hybrid);
+	const char *name = unified ? f->v2 : f->v1;
+	int dir = unified ? s->dirs[CG_UNIFIED] : dir_of(s, f);
+
+	if (name == NULL || dir < 0)
+		return 0;
+	s->files[file] = openat(dir, name, O_RDWR | O_CLOEXEC);
+	if (s->files[file] < 0)
+		s->files[file] = openat(dir, name, O_WRONLY | O_CLOEXEC);
+	if (s->files[file] < 0)
+		s->files[file] = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	if (s->files[file] < 0 && !f->optional)
+		return err_set(e, ERR_IO, errno, "open %s", name);
+	return 0;
+}
+
+int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup_slot *s,
+		     struct err *e)
+{
+	int result = 0;
+
+	clear(s);
+	s->number = number;
+	s->open = true;
+	for (enum cg_tree tree = 0; tree < CG__MAX && result == 0; tree++)
+		result = open_dir(g, s, tree, e);
+	for (enum cg_file file = 0; file < CF__MAX && result == 0; file++)
+		result = open_file(g, s, file, e);
+	if (result != 0)
+		cgroup_slot_close(g, s);
+	return result;
+}
+
+void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s)
+{
+	char name[16];
+
+	if (!s->open)
+		return;
+	(void)snprintf(name, sizeof(name), "s%u", s->number);
+	for (int i = 0; i < CF__MAX; i++)
+		fd_close_at(&s->files[i]);
+	for (int i = 0; i < CG__MAX; i++) {
+		fd_close_at(&s->tasks[i]);
+		fd_close_at(&s->dirs[i]);
+		if (g->roots[i] >= 0)
+			(void)unlinkat(g->roots[i], name, AT_REMOVEDIR);
+	}
+	s->open = false;
+}
+
+void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s)
+{
+	if (g->mode == BOX_MODE_V2)
+		cgroup_slot_close(g, s);
+}
+
+/* --- values --------------------------------------------------------------------------------- */
+
+static int set(const struct cgroup_slot *s, enum cg_file file, const char *text, struct err *e)
+{
+	ssize_t done;
+
+	if (s->files[file] < 0)
+		return 0;
+	do
+		done = write(s->files[file], text, strlen(text));
+	while (done < 0 && errno == EINTR);
+	if (done < 0)
+		return err_set(e, ERR_IO, errno, "write \"%s\" to %s", text,
+			       file_names[file].v1 == NULL ? file_names[file].v2
+							   : file_names[file].v1);
+	return 0;
+}
+
+static int set_number(const struct cgroup_slot *s, enum cg_file file, uint64_t value, struct err *e)
+{
+	char text[32];
+
+	(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	return set(s, file, text, e);
+}
+
+/* The number behind `key` ("" for a file that is one number); 0 when it is not there. */
+static uint64_t get(const struct cgroup_slot *s, enum cg_file file, const char *key)
+{
+	char text[2048];
+	const char *p = text;
+	uint64_t value = 0;
+	ssize_t got;
+
+	if (s->files[file] < 0)
+		return 0;
+	got = pread(s->files[file], text, sizeof(text) - 1, 0);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	while (p != NULL && !str_starts(p, key)) {
+		p = strchr(p, '\n');
+		if (p != NULL)
+			p++;
+	}
+	if (p == NULL)
+		return 0;
+	for (p += strlen(key); *p >= '0' && *p <= '9'; p++)
+		value = value * 10 + (uint64_t)(*p - '0');
+	return value;
+}
+
+static uint64_t cpu_us(const struct cgroups *g, const struct cgroup_slot *s)
+{
+	if (g->mode == BOX_MODE_V2)
+		return get(s, CF_CPU_USAGE, "usage_usec ");
+	return get(s, CF_CPU_USAGE, "") / 1000;
+}
+
+static int set_memory(const struct cgroups *g, const struct cgroup_slot *s, uint64_t bytes,
+		      struct err *e)
+{
+	if (g->mode == BOX_MODE_V2)
+		return set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0 ||
+			       set(s, CF_SWAP_LIMIT, "0", e) != 0
+			   ? -1
+			   : 0;
+	/* memory and swap together must never be below memory alone */
+	if (set(s, CF_SWAP_LIMIT, "-1", e) != 0 || set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0 ||
+	    set_number(s, CF_SWAP_LIMIT, bytes, e) != 0)
+		return -1;
+	return set(s, CF_MEMORY_PEAK, "0", e);
+}
+
+static int set_cpu(const struct cgroups *g, const struct cgroup_slot *s, uint32_t millis,
+		   struct err *e)
+{
+	uint64_t quota = (uint64_t)millis * CPU_PERIOD_US / 1000;
+	char text[64];
+
+	if (g->mode != BOX_MODE_V2)
+		return millis == 0 ? set(s, CF_CPU_LIMIT, "-1", e)
+				   : set_number(s, CF_CPU_LIMIT, quota, e);
+	if (millis == 0)
+		return set(s, CF_CPU_LIMIT, "max", e);
+	(void)snprintf(text, sizeof(text), "%llu %u", (unsigned long long)quota, CPU_PERIOD_US);
+	return set(s, CF_CPU_LIMIT, text, e);
+}
+
+int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
+		    struct err *e)
+{
+	if (!s->open && cgroup_slot_open(g, s->number, s, e) != 0)
+		return -1;
+	if (set_memory(g, s, limits->memory_bytes, e) != 0 ||
+	    set_number(s, CF_PIDS_LIMIT, (uint64_t)limits->pids + OWN_TASKS, e) != 0 ||
+	    set_cpu(g, s, limits->cpu_millis, e) != 0)
+		return -1;
+	s->base_cpu_us = cpu_us(g, s);
+	s->base_oom_kills = get(s, CF_MEMORY_EVENTS, "oom_kill ");
+	s->base_pids_hits = get(s, CF_PIDS_EVENTS, "max ");
+	s->base_memory = get(s, CF_MEMORY_NOW, "");
+	return 0;
+}
+
+static uint64_t above(uint64_t value, uint64_t base)
+{
+	return value > base ? value - base : 0;
+}
+
+void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, struct box_stats *out)
+{
+	if (!s->open)
+		return;
+	out->cpu_us = above(cpu_us(g, s), s->base_cpu_us);
+	out->oom_kills = above(get(s, CF_MEMORY_EVENTS, "oom_kill "), s->base_oom_kills);
+	out->pids_limit_hits = above(get(s, CF_PIDS_EVENTS, "max "), s->base_pids_hits);
+	/* what an earlier box left in the page cache is not this one's */
+	out->memory_bytes = above(get(s, CF_MEMORY_NOW, ""), s->base_memory);
+	out->memory_peak_bytes = above(get(s, CF_MEMORY_PEAK, ""), s->base_memory);
+	out->pids = (uint32_t)get(s, CF_PIDS_NOW, "");
+}
+
+/* --- joining, ending, freezing -------------------------------------------------------------- */
+
+size_t cgroup_slot_tasks(const struct cgroup_slot *s, int out[CG__MAX])
+{
+	size_t count = 0;
+
+	for (int i = 0; i < CG__MAX; i++)
+		if (s->tasks[i] >= 0)
+			out[count++] = s->tasks[i];
+	return count;
+}
+
+int cgroup_slot_unified(const struct cgroup_slot *s)
+{
+	return s->dirs[CG_UNIFIED];
+}
+
+/* Without a v2 group: every member, again and again until none is left (the caller repeats). */
+static void kill_members(const struct cgroup_slot *s)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char *rest;
+
+	buf_init(&text, (size_t)1 << 20);
+	if (fd_read_file(s->dirs[CG_PIDS], "cgroup.procs", &text, &e) != 0 || text.len == 0)
+		return;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0') {
+		uint64_t pid;
+
+		err_clear(&e);
+		if (num_u64("pid", strsep(&rest, "\n"), 2, INT32_MAX, &pid, &e) == 0)
+			(void)kill((pid_t)pid, SIGKILL);
+	}
+}
+
+void cgroup_slot_kill(const struct cgroup_slot *s)
+{
+	struct err e = ERR_INIT;
+
+	if (!s->open)
+		return;
+	if (s->files[CF_KILL] >= 0 && set(s, CF_KILL, "1", &e) == 0)
+		return;
+	if (s->dirs[CG_FREEZER] >= 0) {
+		err_clear(&e);
+		(void)set(s, CF_FREEZE, "THAWED", &e);
+	}
+	if (s->dirs[CG_PIDS] >= 0)
+		kill_members(s);
+}
+
+bool cgroup_slot_empty(const struct cgroup_slot *s)
+{
+	if (!s->open)
+		return true;
+	if (s->files[CF_EVENTS] >= 0 && get(s, CF_EVENTS, "populated ") != 0)
+		return false;
+	return get(s, CF_PIDS_NOW, "") == 0;
+}
+
+int cgroup_slot_freeze(const struct cgroup_slot *s, bool on, struct err *e)
+{
+	if (s->files[CF_FREEZE] < 0)
+		return err_set(e, ERR_UNAVAILABLE, 0, "this host cannot freeze a group");
+	if (s->dirs[CG_FREEZER] >= 0)
+		return set(s, CF_FREEZE, on ? "FROZEN" : "THAWED", e);
+	return set(s, CF_FREEZE, on ? "1" : "0", e);
+}
+
+bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished)
+{
+	char text[64];
+	ssize_t got;
+
+	if (s->files[CF_EVENTS] >= 0)
+		return (get(s, CF_EVENTS, "frozen ") != 0) == wished;
+	if (s->files[CF_FREEZE] < 0)
+		return false;
+	got = pread(s->files[CF_FREEZE], text, sizeof(text) - 1, 0);
+	if (got <= 0)
+		return false;
+	text[got] = '\0';
+	return str_starts(text, wished ? "FROZEN" : "THAWED");
+}

@@ -1,0 +1,160 @@
+/*
+ * daemon.h: the parts of cordon-box and what they share. One thread, one epoll loop; every object
+ * belongs to the struct daemon of main.c.
+ *
+ *	main.c	    options, start, loop, stop
+ *	client.c    connections of the caller: records in, records out
+ *	box.c	    the life of a box: create, ready, end, the slot free again
+ *	slot.c	    what a slot keeps: ids, user namespace, groups
+ *	zygote.c    the zygote process: start, requests, replies, its death
+ *	image_host.c, cgroup_*.c, filter.c, box_limits.c
+ */
+#ifndef CORDON_EXEC_DAEMON_H
+#define CORDON_EXEC_DAEMON_H
+
+#include "runners/base/boxproto.h"
+#include "runners/base/buf.h"
+#include "runners/base/zygoteproto.h"
+#include "runners/exec/box_limits.h"
+#include "runners/exec/cgroup.h"
+
+#include <sys/types.h>
+
+#define DAEMON_MAX_CLIENTS 16
+#define DAEMON_MAX_PENDING 4  /* unanswered requests per box */
+#define DAEMON_UID_LOCKS   17 /* blocks of 2^22 ids that all slots can touch */
+
+struct daemon;
+
+/* A descriptor in the loop. fn is called with the ready events. */
+struct watch {
+	int fd; /* -1: not watched; closed by watch_close */
+	void (*fn)(struct daemon *d, void *ctx, uint32_t events);
+	void *ctx;
+};
+
+struct client {
+	struct watch watch;
+	uint64_t serial; /* who it is, for requests that are answered later */
+	struct buf out;  /* whole records that the socket did not take */
+};
+
+/* A request that waits for its box. */
+struct pending {
+	uint64_t client; /* serial of the client, 0: free */
+	uint64_t tag;
+	uint32_t verb;
+	int64_t deadline_us;
+};
+
+struct slot {
+	unsigned int number;
+	bool prepared; /* userns and groups are there */
+	bool retired;  /* its processes would not die: never used again */
+	int userns;
+	uint32_t uid_base;
+	struct cgroup_slot groups;
+
+	/* the present box */
+	enum box_state state;
+	bool free_when_ended; /* destroy, or a create that failed */
+	uint64_t serial;      /* of the create; replies of older ones are dropped */
+	char run_id[BOX_RUN_ID_SIZE];
+	char agent_path[BOX_PATH_SIZE];
+	struct box_limits limits;
+	struct watch control;
+	struct watch pidfd;
+	bool replied; /* the zygote's answer came */
+	bool ready;   /* the box says that it is built */
+	bool reaped;
+	pid_t pid;
+	int end_status;
+	int64_t created_us;
+	int64_t ended_us;
+	int64_t give_up_us; /* ENDING: when the slot is retired */
+	int64_t recheck_us; /* 0: no timer */
+	enum box_code fail_code;
+	int fail_sys;
+	char fail_text[BOX_TEXT_SIZE];
+	struct box_stats stats; /* DEAD: the last ones */
+	struct pending pending[DAEMON_MAX_PENDING];
+};
+
+struct zygote {
+	pid_t pid;
+	struct watch watch;
+	bool configured;
+	bool idmap;
+	int64_t restart_us; /* when a dead one is started again */
+};
+
+struct daemon {
+	/* options */
+	const char *run_dir;
+	const char *data_dir;
+	const char *instance;
+	const char *init_path;
+	uid_t caller_uid;
+	gid_t caller_gid;
+
+	struct box_config config;
+	struct box_limits ceilings;
+	struct cgroups groups;
+	int epoll;
+	int lock_fd;
+	int instance_lock;
+	int uid_locks[DAEMON_UID_LOCKS];
+	int init_fd;    /* the cordon-init program */
+	int filter_fd;  /* its seccomp program */
+	int agents_dir; /* where the agents' sockets are */
+	struct watch listener;
+	struct watch signals;
+	struct zygote zygote;
+	struct slot *slots;
+	struct client clients[DAEMON_MAX_CLIENTS];
+	uint64_t next_serial;
+	int64_t stop_by_us; /* 0: not stopping */
+};
+
+/* main.c */
+int watch_open(struct daemon *d, struct watch *w, int fd,
+	       void (*fn)(struct daemon *d, void *ctx, uint32_t events), void *ctx, struct err *e);
+void watch_close(struct daemon *d, struct watch *w);
+void watch_events(struct daemon *d, const struct watch *w, uint32_t events);
+
+/* client.c */
+void client_accept(struct daemon *d, void *ctx, uint32_t events);
+/* Sends a record to the client with that serial, if it is still there. */
+void client_send(struct daemon *d, uint64_t serial, const struct box_reply *reply);
+void client_broadcast(struct daemon *d, const struct box_reply *reply);
+void client_close_all(struct daemon *d);
+
+/* box.c */
+void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
+void box_refuse(struct daemon *d, uint64_t client, uint64_t tag, uint32_t verb, enum box_code code,
+		int sys, const char *text);
+void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pidfd);
+void box_zygote_died(struct daemon *d);
+void box_end_all(struct daemon *d);
+bool box_any(const struct daemon *d);
+/* Deadlines and rechecks; the next time that something is due, INT64_MAX for none. */
+int64_t box_turn(struct daemon *d, int64_t now_us);
+
+/* slot.c */
+/* The instance's name and the block of ids belong to one cordon-box only. */
+int locks_take(struct daemon *d, struct err *e);
+void locks_release(struct daemon *d);
+int slots_open(struct daemon *d, struct err *e);
+int slot_prepare(struct daemon *d, struct slot *s, struct err *e);
+void slots_close(struct daemon *d);
+
+/* zygote.c */
+int zygote_start(struct daemon *d, struct err *e);
+/* Waits for the answer to CONFIGURE (at start only). */
+int zygote_wait(struct daemon *d, int64_t timeout_us, struct err *e);
+int zygote_send(struct daemon *d, const struct zygote_request *request, const int *fds,
+		size_t fd_count, struct err *e);
+void zygote_turn(struct daemon *d, int64_t now_us);
+void zygote_stop(struct daemon *d);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * server.h: the parts of the agent inside cordon-init and what they share. One thread, one poll
+ * loop (server.c); every object here belongs to the struct server of that loop.
+ *
+ *	server.c   the loop: waits, reaps, hands out turns
+ *	conn.c	   one client connection: frames in, bounded bytes out, who gets which request
+ *	channel.c  one command: pipes, rings, acknowledgements, its end
+ *	command.c  the forked child until execve
+ *	files.c	   FILE_WRITE and FILE_READ beneath the workspace
+ *	collect.c  the walk of COLLECT, in short steps
+ *
+ * Memory is bounded: conns and channels have fixed numbers, rings fixed sizes, a connection's
+ * output is only filled up to SERVER_OUT_HIGH by streams and its input is not read above that.
+ */
+#ifndef CORDON_INIT_SERVER_H
+#define CORDON_INIT_SERVER_H
+
+#include "runners/base/agentproto.h"
+
+#define SERVER_MAX_CONNS     32
+#define SERVER_MAX_TRANSFERS 8
+#define SERVER_MAX_ASSEMBLY  4
+#define SERVER_MAX_FAILED    16
+#define SERVER_OUT_HIGH      ((size_t)256 << 10)
+#define SERVER_OUT_MAX       ((size_t)4 << 20)
+#define SERVER_STEP_US       2000 /* longest turn of a COLLECT */
+
+struct server;
+
+/* An EXEC whose frames have not all come. */
+struct assembly {
+	bool used;
+	uint32_t client;
+	uint32_t channel;
+	struct buf bytes;
+};
+
+/* A FILE_READ under way. */
+struct transfer {
+	int fd; /* -1: free */
+	struct agent_header head;
+	uint64_t at;
+	uint64_t end;
+	uint64_t acked;
+	uint64_t size;
+};
+
+struct collect;
+
+/* A FILE_WRITE that failed: its remaining frames are dropped. */
+struct failed_write {
+	bool used;
+	uint32_t client;
+	uint32_t tag;
+};
+
+struct conn {
+	int fd; /* -1: free */
+	struct buf in;
+	struct buf out;
+	size_t out_at; /* bytes of out that are written */
+	bool broken;   /* to be closed at the end of the turn */
+	struct assembly assemblies[SERVER_MAX_ASSEMBLY];
+	struct transfer transfers[SERVER_MAX_TRANSFERS];
+	struct collect *collect;
+	struct failed_write failed_writes[SERVER_MAX_FAILED];
+	unsigned int next_failed;
+};
+
+/* A byte stream with a window: all before base is acknowledged, all before sent is in the
+ * connection, end is what was read. */
+struct stream {
+	int fd; /* -1: closed */
+	unsigned char *ring;
+	uint64_t base;
+	uint64_t sent;
+	uint64_t end;
+	uint64_t cut; /* close when end reaches it; UINT64_MAX: at EOF */
+};
+
+enum channel_state {
+	CHANNEL_FREE,
+	CHANNEL_STARTING, /* forked, execve not confirmed */
+	CHANNEL_RUNNING,
+	CHANNEL_DRAINING, /* the command ended, its pipes may still have bytes */
+	CHANNEL_ENDED     /* the exit status waits to be sent and acknowledged */
+};
+
+struct channel {
+	enum channel_state state;
+	uint32_t id;
+	pid_t pid;
+	bool reaped;
+	int error_fd;         /* the child's error pipe, -1 when it is read */
+	struct stream out[2]; /* stdout, stderr */
+	int in_fd;            /* write end of stdin, -1: closed */
+	unsigned char *in_ring;
+	uint64_t in_written; /* to the pipe */
+	uint64_t in_received;
+	bool in_eof;
+	struct conn *sink; /* NULL: nobody is attached */
+	uint32_t sink_client;
+	bool exit_sent;
+	struct agent_exit status;
+	uint32_t grace_ms;
+	int64_t started_us;
+	int64_t drain_until_us; /* INT64_MAX: over */
+	void *memory;
+};
+
+struct server {
+	int listener;
+	int control; /* to cordon-box while not assigned, else -1 */
+	int signal_fd;
+	int workspace; /* O_PATH directory */
+	bool is_init;  /* pid 1: kill(-1) means this box */
+	int64_t born_us;
+	struct conn conns[SERVER_MAX_CONNS];
+	struct channel channels[AGENT_MAX_CHANNELS];
+};
+
+/* Never returns. Both descriptors are taken; control is -1 for an assigned agent. */
+void server_run(int listener, int control, const char *workspace) __attribute__((noreturn));
+
+/* conn.c */
+void conn_open(struct server *s, int fd);
+void conn_close(struct server *s, struct conn *c);
+void conn_read(struct server *s, struct conn *c);
+/* Frames that waited for room in the output. */
+void conn_turn(struct server *s, struct conn *c);
+void conn_flush(struct conn *c);
+static inline size_t conn_pending(const struct conn *c)
+{
+	return c->out.len - c->out_at;
+}
+static inline bool conn_has_room(const struct conn *c)
+{
+	return conn_pending(c) < SERVER_OUT_HIGH;
+}
+void conn_error(struct conn *c, const struct agent_header *request, const struct err *e);
+
+/* channel.c */
+struct channel *channel_find(struct server *s, uint32_t id);
+int channel_exec(struct server *s, struct conn *c, const struct agent_header *request, char *bytes,
+		 size_t length, struct err *e);
+int channel_stdin(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int channel_ack(struct server *s, const struct agent_header *head, struct err *e);
+int channel_signal(struct server *s, const struct agent_frame *f, struct err *e);
+int channel_reattach(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+void channel_detach(struct server *s, const struct conn *c);
+void channel_list(struct server *s, struct agent_welcome *out);
+void channel_read(struct channel *ch, int which);
+void channel_stdin_event(struct channel *ch);
+void channel_read_error(struct channel *ch);
+/* rusage as of wait4; status as of waitpid. */
+struct rusage;
+void channel_reaped(struct channel *ch, int status, const struct rusage *usage);
+/* Time-outs, output into the connection, the end. */
+void channel_turn(struct channel *ch, int64_t now_us);
+static inline bool channel_wants_output(const struct channel *ch, int which)
+{
+	const struct stream *st = &ch->out[which];
+
+	return st->fd >= 0 && st->end - st->base < AGENT_WINDOW_BYTES;
+}
+
+/* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
+void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
+    __attribute__((noreturn));
+struct command_failure {
+	int stage; /* enum agent_stage */
+	int sys;
+};
+
+/* files.c */
+/* Answers itself: one RESULT or ERROR per file. */
+int file_write(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int file_read(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+void file_turn(struct conn *c);
+void file_ack(struct conn *c, const struct agent_header *head);
+void file_close_all(struct conn *c);
+
+/* collect.c */
+int collect_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+/* One bounded turn; true when there is more to do at once. */
+bool collect_turn(struct server *s, struct conn *c);
+void collect_free(struct conn *c);
+
+#endif

@@ -1,0 +1,194 @@
+#include "runners/init/box.h"
+
+#include "runners/base/err.h"
+#include "runners/base/fdio.h"
+#include "runners/base/ksys.h"
+#include "runners/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define NAMESPACES \
+	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET)
+
+static struct build_base build_base;
+static int template_fd = -1;
+
+static int configure(int filter_fd, struct err *e)
+{
+	struct stat st;
+	size_t size;
+
+	if (fstat(filter_fd, &st) != 0)
+		return err_set(e, ERR_IO, errno, "filter");
+	size = (size_t)st.st_size;
+	if (size == 0 || size > sizeof(build_base.filter) || size % sizeof(struct sock_filter) != 0)
+		return err_set(e, ERR_PROTOCOL, 0, "a filter of %zu bytes", size);
+	if (lseek(filter_fd, 0, SEEK_SET) != 0)
+		return err_set(e, ERR_IO, errno, "filter");
+	if (fd_read_full(filter_fd, build_base.filter, size, e) != 0)
+		return -1;
+	build_base.filter_count = size / sizeof(struct sock_filter);
+	template_fd = open(ZYGOTE_TEMPLATE, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (template_fd < 0)
+		return err_set(e, ERR_IO, errno, "template");
+	build_find_masks(&build_base);
+	return 0;
+}
+
+/* A copy of the template, owned by root as the box will see it. */
+static int clone_template(const struct build_job *job, struct zygote_reply *reply)
+{
+	int tree = open_tree(template_fd, "",
+			     (unsigned int)AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
+				 (unsigned int)AT_RECURSIVE);
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP,
+				  .userns_fd = (unsigned int)job->fds[ZYGOTE_FD_USERNS]};
+
+	if (tree < 0) {
+		reply->stage = ZYGOTE_STAGE_TEMPLATE;
+		reply->sys = errno;
+		return -1;
+	}
+	if ((job->request.flags & ZYGOTE_IDMAP) != 0 &&
+	    mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) != 0) {
+		reply->stage = ZYGOTE_STAGE_IDMAP;
+		reply->sys = errno;
+		(void)close(tree);
+		return -1;
+	}
+	return tree;
+}
+
+/* Whether all file systems of the template can be shown with other ids (overlayfs cannot). */
+static bool can_idmap(int userns)
+{
+	struct build_job job = {.request = {.flags = ZYGOTE_IDMAP}};
+	struct zygote_reply reply = {.stage = ZYGOTE_DONE};
+	int tree;
+
+	job.fds[ZYGOTE_FD_USERNS] = userns;
+	tree = clone_template(&job, &reply);
+	if (tree >= 0)
+		(void)close(tree);
+	return tree >= 0;
+}
+
+static int write_map(pid_t pid, const char *name, uint32_t base)
+{
+	struct err e = ERR_INIT;
+	char path[64];
+	char line[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pid, name);
+	(void)snprintf(line, sizeof(line), "0 %u %u", base, ZYGOTE_IDS);
+	if (fd_write_value(AT_FDCWD, path, line, &e) != 0) {
+		errno = e.sys;
+		return -1;
+	}
+	return 0;
+}
+
+/* Clones the child and gives it its ids; the child never comes back from here. */
+static void clone_box(struct build_job *job, struct zygote_reply *reply, int *out_pidfd)
+{
+	int group = (job->request.flags & ZYGOTE_HAS_GROUP) != 0 ? job->fds[ZYGOTE_FD_GROUP] : -1;
+	int ids[2];
+	pid_t pid;
+
+	if (pipe2(ids, O_CLOEXEC) != 0) {
+		reply->stage = ZYGOTE_STAGE_CLONE;
+		reply->sys = errno;
+		return;
+	}
+	/* CLONE_PARENT: cordon-box itself is the parent, so boxes outlive their zygote */
+	pid = ksys_clone3(NAMESPACES | CLONE_PARENT, 0, group, out_pidfd);
+	if (pid == 0) {
+		(void)close(ids[1]);
+		job->ids_ready = ids[0];
+		build_and_serve(job);
+	}
+	if (pid < 0) {
+		reply->stage = ZYGOTE_STAGE_CLONE;
+		reply->sys = errno;
+	} else if (write_map(pid, "uid_map", job->request.uid_base) != 0 ||
+		   write_map(pid, "gid_map", job->request.uid_base) != 0) {
+		reply->stage = ZYGOTE_STAGE_IDS;
+		reply->sys = errno;
+	} else if (write(ids[1], "1", 1) != 1) {
+		reply->stage = ZYGOTE_STAGE_IDS;
+		reply->sys = errno;
+	}
+	reply->pid = pid < 0 ? 0 : pid;
+	(void)close(ids[0]);
+	(void)close(ids[1]);
+}
+
+static void create(const struct zygote_request *request, int *fds, size_t count,
+		   struct zygote_reply *reply, int *out_pidfd)
+{
+	struct build_job job = {.base = &build_base, .request = *request};
+
+	if (template_fd < 0 || request->tasks > ZYGOTE_MAX_TASKS ||
+	    count != ZYGOTE_FD__FIXED + request->tasks) {
+		reply->stage = ZYGOTE_STAGE_REQUEST;
+		reply->sys = EINVAL;
+		return;
+	}
+	memcpy(job.fds, fds, sizeof(job.fds));
+	memcpy(job.tasks, fds + ZYGOTE_FD__FIXED, request->tasks * sizeof(int));
+	job.tree = clone_template(&job, reply);
+	if (job.tree < 0)
+		return;
+	clone_box(&job, reply, out_pidfd);
+	(void)close(job.tree);
+}
+
+static void serve_one(int socket)
+{
+	struct zygote_request request;
+	struct zygote_reply reply = {.version = ZYGOTE_VERSION};
+	struct err e = ERR_INIT;
+	int fds[FDIO_MAX_FDS];
+	scope_close int pidfd = -1;
+	size_t count;
+	ssize_t got = fd_receive(socket, &request, sizeof(request), fds, FDIO_MAX_FDS, &count, &e);
+
+	if (got != (ssize_t)sizeof(request) || request.version != ZYGOTE_VERSION)
+		_exit(got == 0 ? 0 : 72);
+	reply.verb = request.verb;
+	reply.serial = request.serial;
+	if (request.verb == ZYGOTE_CONFIGURE && count == 2) {
+		if (configure(fds[0], &e) == 0) {
+			reply.flags = can_idmap(fds[1]) ? ZYGOTE_IDMAP : 0;
+		} else {
+			log_err(LOG_ERROR, "zygote_configure", &e, "%s", "");
+			reply.stage = ZYGOTE_STAGE_TEMPLATE;
+			reply.sys = e.sys == 0 ? EINVAL : e.sys;
+		}
+	} else if (request.verb == ZYGOTE_CREATE) {
+		create(&request, fds, count, &reply, &pidfd);
+	} else {
+		reply.stage = ZYGOTE_STAGE_REQUEST;
+		reply.sys = EINVAL;
+	}
+	for (size_t i = 0; i < count; i++)
+		(void)close(fds[i]);
+	err_clear(&e);
+	if (fd_send(socket, &reply, sizeof(reply), &pidfd, pidfd >= 0 ? 1 : 0, &e) < 0)
+		_exit(73);
+}
+
+void zygote_run(int socket)
+{
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	for (;;)
+		serve_one(socket);
+}

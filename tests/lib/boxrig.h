@@ -1,0 +1,107 @@
+/*
+ * boxrig.h: a cordon-box of one's own for tests and measurements, with blocking helpers.
+ *
+ *	struct rig r;
+ *	if (!rig_possible(why, sizeof(why))) return 77;
+ *	rig_start(&r, 8);
+ *	struct rig_box b;
+ *	rig_create(&r, &b, NULL);			NULL: standard limits
+ *	rig_sh(&r, &b, "echo hi; exit 3");		runs and waits
+ *	... b.out[0], b.status ...
+ *	rig_destroy(&r, &b, &reply);
+ *	rig_stop(&r);					TERM, waits; false if it was not clean
+ *
+ * The instance id, the directory and the ids are private to the process. Needs root.
+ */
+#ifndef CORDON_TESTS_BOXRIG_H
+#define CORDON_TESTS_BOXRIG_H
+
+#include "runners/core/agent.h"
+#include "runners/core/boxclient.h"
+
+#include <sys/types.h>
+
+#define RIG_MAX_BOXES   64
+#define RIG_MAX_ENTRIES 24
+#define RIG_WAIT_MS     20000
+
+struct rig_box;
+
+struct rig {
+	char dir[64];
+	char instance[32];
+	pid_t pid;
+	struct boxclient client;
+	uint64_t next_tag;
+	struct box_reply replies[RIG_MAX_BOXES * 2]; /* not yet asked for */
+	size_t reply_count;
+	struct box_reply died; /* the last event */
+	unsigned int died_count;
+	unsigned int entries;   /* of lists */
+	struct box_reply entry; /* the last one */
+	struct rig_box *boxes[RIG_MAX_BOXES];
+	bool lost; /* the connection to cordon-box ended */
+};
+
+struct rig_box {
+	struct rig *rig;
+	struct agent agent;
+	uint32_t slot;
+	uint32_t channel; /* of the last command */
+	char run_id[BOX_RUN_ID_SIZE];
+	char path[BOX_PATH_SIZE];
+	bool hold; /* do not acknowledge output */
+	bool connected;
+	bool welcomed;
+	struct agent_welcome welcome;
+	bool started;
+	uint32_t pid;
+	struct buf out[2];
+	uint64_t out_bytes[2];
+	bool exited;
+	int64_t exited_us;
+	struct agent_exit status;
+	bool in_closed;
+	uint64_t in_taken;
+	uint32_t result_tag; /* 0: none came */
+	uint64_t values[AGENT_RESULT_VALUES];
+	uint32_t error_tag;
+	struct agent_error error;
+	struct buf data; /* of FILE_READ */
+	unsigned int entry_count;
+	struct {
+		char path[LIMIT_PATH_BYTES + 1];
+		enum agent_kind kind;
+		uint64_t size;
+	} entries[RIG_MAX_ENTRIES];
+};
+
+/* Root, and a host where cordon-box can work. */
+bool rig_possible(char *why, size_t size);
+int rig_start(struct rig *r, unsigned int slots);
+/* True when cordon-box ended by itself with 0 in time. */
+bool rig_stop(struct rig *r);
+/* One turn of the loop. */
+void rig_step(struct rig *r, int timeout_ms);
+int rig_reply(struct rig *r, uint64_t tag, struct box_reply *out);
+
+void rig_limits(struct box_limits *out);
+/* create, connect. 0 or -1; the reply in *out when not NULL. */
+int rig_create(struct rig *r, struct rig_box *b, const struct box_limits *limits);
+/* Only sends the create; rig_created takes its reply. */
+uint64_t rig_create_send(struct rig *r, struct rig_box *b, const struct box_limits *limits);
+int rig_created(struct rig *r, struct rig_box *b, uint64_t tag);
+int rig_destroy(struct rig *r, struct rig_box *b, struct box_reply *out);
+int rig_connect(struct rig_box *b);
+
+/* A command with the standard environment; argv ends with NULL. stdin: NULL for none. */
+int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin);
+int rig_wait_exit(struct rig *r, struct rig_box *b, int timeout_ms);
+int rig_run(struct rig *r, struct rig_box *b, char *const *argv);
+int rig_sh(struct rig *r, struct rig_box *b, const char *script);
+/* Waits for the result (0) or the error (-1) of that tag. */
+int rig_result(struct rig *r, struct rig_box *b, uint32_t tag);
+int rig_put_file(struct rig *r, struct rig_box *b, const char *path, uint32_t mode,
+		 const void *data, size_t length);
+
+#endif

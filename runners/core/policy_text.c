@@ -186,12 +186,13 @@ void policy_box_limits(const struct policy *policy, struct buf *out)
 		workspace = higher(workspace, tiers[i]->workspace_cap_mb);
 	}
 	buf_addf(out,
-		 "memory_bytes_max=%" PRId64 "\npids_max=%" PRId64 "\ncpu_milli_max=%" PRId64
-		 "\nworkspace_bytes_max=%" PRId64 "\nworkspace_inodes_max=%" PRId64 "\n",
-		 memory << 20, pids, cpu, workspace << 20, policy->runs.workspace_inodes);
-	buf_addf(out,
-		 "slots_max=%" PRId64 "\nhost_reserve_mb=%" PRId64 "\nuid_base=%" PRId64
-		 "\nusr_local=%d\n",
-		 policy->box.slots_max, policy->box.host_reserve_mb, policy->box.uid_base,
-		 policy->box.usr_local ? 1 : 0);
+		 "memory_max_mb=%" PRId64 "\npids_max=%" PRId64 "\ncpu_max_millis=%" PRId64
+		 "\nworkspace_max_mb=%" PRId64 "\nworkspace_inodes_max=%" PRId64
+		 "\ntmp_max_mb=%" PRId64 "\n",
+		 memory, pids, cpu, workspace, policy->runs.workspace_inodes, policy->runs.tmp_mb);
+	buf_addf(out, "slots=%" PRId64 "\nhost_reserve_mb=%" PRId64 "\nusr_local=%d\n",
+		 policy->box.slots_max, policy->box.host_reserve_mb, policy->box.usr_local ? 1 : 0);
+	/* 0: cordon-box's own default */
+	if (policy->box.uid_base > 0)
+		buf_addf(out, "uid_base=%" PRId64 "\n", policy->box.uid_base);
 }

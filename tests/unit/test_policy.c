@@ -328,9 +328,9 @@ static void test_texts(void)
 	buf_init(&text, POLICY_FILE_BYTES);
 	policy_box_limits(p, &text);
 	ASSERT_TEXT(buf_text(&text),
-		    "memory_bytes_max=8589934592\npids_max=512\ncpu_milli_max=4000\n"
-		    "workspace_bytes_max=536870912\nworkspace_inodes_max=100000\nslots_max=256\n"
-		    "host_reserve_mb=2048\nuid_base=268435456\nusr_local=0\n");
+		    "memory_max_mb=8192\npids_max=512\ncpu_max_millis=4000\n"
+		    "workspace_max_mb=512\nworkspace_inodes_max=100000\ntmp_max_mb=64\nslots=256\n"
+		    "host_reserve_mb=2048\nusr_local=0\nuid_base=268435456\n");
 	buf_reset(&text);
 	policy_doc(&text);
 	CU_ASSERT(buf_ok(&text));

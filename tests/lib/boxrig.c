@@ -2,6 +2,7 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/fdio.h"
+#include "runners/base/num.h"
 #include "runners/base/proc.h"
 #include "runners/base/str.h"
 
@@ -262,6 +263,54 @@ int rig_start(struct rig *r, unsigned int slots)
 	    write_limits(r, slots, limits, sizeof(limits)) != 0 || start_process(r, limits) != 0)
 		return -1;
 	return connect_box(r);
+}
+
+int rig_restart(struct rig *r)
+{
+	char limits[96];
+
+	(void)waitpid(r->pid, NULL, 0);
+	for (int i = 0; i < RIG_MAX_BOXES; i++)
+		if (r->boxes[i] != NULL) {
+			agent_close(&r->boxes[i]->agent);
+			r->boxes[i] = NULL;
+		}
+	(void)snprintf(limits, sizeof(limits), "%s/box.limits", r->dir);
+	if (start_process(r, limits) != 0)
+		return -1;
+	r->lost = false;
+	return connect_box(r);
+}
+
+/* The child of cordon-box that is no box: it runs as root in the host's pid namespace. */
+pid_t rig_zygote_pid(const struct rig *r)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char path[64];
+	char *rest;
+
+	buf_init(&text, 65536);
+	(void)snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)r->pid,
+		       (long)r->pid);
+	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0)
+		return 0;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0') {
+		uint64_t pid;
+		struct stat st;
+
+		err_clear(&e);
+		if (num_u64("pid", strsep(&rest, " "), 2, INT32_MAX, &pid, &e) != 0)
+			continue;
+		(void)snprintf(path, sizeof(path), "/proc/%llu/uid_map", (unsigned long long)pid);
+		err_clear(&e);
+		buf_reset(&text);
+		if (stat(path, &st) == 0 && fd_read_file(AT_FDCWD, path, &text, &e) == 0 &&
+		    strstr(buf_text(&text), "4294967295") != NULL)
+			return (pid_t)pid;
+	}
+	return 0;
 }
 
 static void remove_tree(const char *dir)

@@ -81,6 +81,10 @@ bool rig_possible(char *why, size_t size);
 int rig_start(struct rig *r, unsigned int slots);
 /* True when cordon-box ended by itself with 0 in time. */
 bool rig_stop(struct rig *r);
+/* After cordon-box was killed: starts it again with the same instance and directory. */
+int rig_restart(struct rig *r);
+/* 0 when there is none. */
+pid_t rig_zygote_pid(const struct rig *r);
 /* One turn of the loop. */
 void rig_step(struct rig *r, int timeout_ms);
 int rig_reply(struct rig *r, uint64_t tag, struct box_reply *out);

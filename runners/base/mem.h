@@ -16,22 +16,25 @@
 
 void mem_free(void *p);
 
+/* gcc's analyzer wants the matching free; clang does not know that form. */
+#ifdef __clang__
+#define MEM_OWNED __attribute__((__malloc__, warn_unused_result))
+#else
+#define MEM_OWNED __attribute__((__malloc__, __malloc__(mem_free, 1), warn_unused_result))
+#endif
+
 /* size bytes, not cleared. */
-void *mem_alloc(size_t size)
-    __attribute__((__malloc__, __malloc__(mem_free, 1), warn_unused_result));
+void *mem_alloc(size_t size) MEM_OWNED;
 
 /* count * size bytes, cleared; NULL on overflow. */
-void *mem_zalloc(size_t count, size_t size)
-    __attribute__((__malloc__, __malloc__(mem_free, 1), warn_unused_result));
+void *mem_zalloc(size_t count, size_t size) MEM_OWNED;
 
 /* Grows or shrinks; p stays valid when it returns NULL. */
 void *mem_resize(void *p, size_t count, size_t size) __attribute__((warn_unused_result));
 
 /* A copy of a string (NULL gives NULL), or of bytes with a NUL behind them. */
-char *mem_dup(const char *text)
-    __attribute__((__malloc__, __malloc__(mem_free, 1), warn_unused_result));
-char *mem_dup_bytes(const void *data, size_t length)
-    __attribute__((__malloc__, __malloc__(mem_free, 1), warn_unused_result));
+char *mem_dup(const char *text) MEM_OWNED;
+char *mem_dup_bytes(const void *data, size_t length) MEM_OWNED;
 
 /* Tests only: the n-th next allocation of this thread's process fails (0 switches it off). */
 void mem_fail_at(unsigned long n);

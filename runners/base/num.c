@@ -38,7 +38,7 @@ int num_i64(const char *field, const char *text, int64_t lo, int64_t hi, int64_t
 	    struct err *e)
 {
 	bool negative = text != NULL && text[0] == '-';
-	uint64_t value;
+	uint64_t value = 0;
 	int64_t signed_value = 0;
 	bool good = text != NULL && digits_value(negative ? text + 1 : text, &value);
 

@@ -97,7 +97,9 @@ uint16_t wire_get_u16(struct wire_reader *r)
 {
 	const unsigned char *p = take(r, 2);
 
-	return p == NULL ? 0 : (uint16_t)(p[0] | p[1] << 8);
+	if (p == NULL)
+		return 0;
+	return (uint16_t)((unsigned int)p[0] | (unsigned int)p[1] << 8);
 }
 
 uint32_t wire_get_u32(struct wire_reader *r)

@@ -1,0 +1,194 @@
+#include "fcgi/router.h"
+
+#include "handlers/authn.h"
+#include "handlers/reply.h"
+#include "runners/base/limits.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+
+#include <strings.h>
+
+static void match_release(struct route_match *match)
+{
+	for (size_t i = 0; i < match->count; i++)
+		mem_free(match->params[i]);
+	match->count = 0;
+}
+
+/* Decodes one parameter; -1 when memory is short. A broken escape gives the raw text and bad_path.
+ */
+static int take_parameter(struct route_match *match, const char *text, size_t length)
+{
+	scope_buf struct buf decoded;
+	size_t used;
+
+	if (match->count >= ROUTE_MAX_PARAMS)
+		return -1;
+	buf_init(&decoded, LIMIT_URL_BYTES);
+	if (str_percent_decode(&decoded, text, length) != 0) {
+		buf_reset(&decoded);
+		buf_add(&decoded, text, length);
+		match->bad_path = true;
+	}
+	match->params[match->count] = buf_steal(&decoded, &used);
+	if (match->params[match->count] == NULL)
+		return -1;
+	match->lengths[match->count] = used;
+	match->count++;
+	return 0;
+}
+
+/* A decoded rest of a path must have no segment that is empty, "." or "..", and no NUL. */
+static bool rest_is_bad(const char *text, size_t length)
+{
+	size_t start = 0;
+
+	if (memchr(text, '\0', length) != NULL)
+		return true;
+	for (size_t i = 0; i <= length; i++) {
+		if (i < length && text[i] != '/')
+			continue;
+		if (i == start || (i - start == 1 && text[start] == '.') ||
+		    (i - start == 2 && text[start] == '.' && text[start + 1] == '.'))
+			return true;
+		start = i + 1;
+	}
+	return false;
+}
+
+/* 1: the path fits, 0: it does not, -1: no memory. */
+static int match_pattern(const char *pattern, const char *path, struct route_match *match)
+{
+	while (*pattern == '/' && *path == '/') {
+		size_t want;
+		size_t have;
+
+		pattern++;
+		path++;
+		want = strcspn(pattern, "/");
+		have = strcspn(path, "/");
+		if (pattern[0] == '{' && str_starts(pattern + want - 4, "...}")) {
+			if (take_parameter(match, path, strlen(path)) != 0)
+				return -1;
+			if (rest_is_bad(match->params[match->count - 1],
+					match->lengths[match->count - 1]))
+				match->bad_path = true;
+			return 1;
+		}
+		if (pattern[0] == '{') {
+			if (have == 0)
+				return 0;
+			if (take_parameter(match, path, have) != 0)
+				return -1;
+		} else if (want != have || memcmp(pattern, path, want) != 0) {
+			return 0;
+		}
+		pattern += want;
+		path += have;
+	}
+	return *pattern == '\0' && *path == '\0';
+}
+
+struct search {
+	const struct route *route;
+	struct route_match match;
+	char allow[64];
+};
+
+/* Finds the route; 1 found, 0 the path is unknown, 2 another method is served here, -1 no memory.
+ */
+static int find_in(const struct route *routes, size_t count, const struct http_request *request,
+		   struct search *s)
+{
+	int result = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		struct route_match match;
+		bool head =
+		    str_equal(request->method, "HEAD") && str_equal(routes[i].method, "GET");
+		int fits;
+
+		memset(&match, 0, sizeof(match));
+		fits = match_pattern(routes[i].pattern, request->path, &match);
+		if (fits == 1 && (head || str_equal(request->method, routes[i].method))) {
+			s->route = &routes[i];
+			s->match = match;
+			return 1;
+		}
+		match_release(&match);
+		if (fits < 0)
+			return -1;
+		if (fits == 1) {
+			size_t used = strlen(s->allow);
+
+			s->route = &routes[i];
+			(void)snprintf(s->allow + used, sizeof(s->allow) - used, "%s%s",
+				       used == 0 ? "" : ", ", routes[i].method);
+			result = 2;
+		}
+	}
+	return result;
+}
+
+static void run_route(struct handler_context *context, const struct http_request *request,
+		      struct search *s, struct http_response *response)
+{
+	const struct route *route = s->route;
+	struct principal caller;
+	struct err e = ERR_INIT;
+
+	memset(&caller, 0, sizeof(caller));
+	if (route->access == ACCESS_KEY || route->access == ACCESS_SOCKET) {
+		if (authn_check(context, request, route->access == ACCESS_SOCKET, 0, &caller, &e) !=
+		    0) {
+			if (route->access == ACCESS_SOCKET && e.code == ERR_UNAUTHORIZED) {
+				reply_fail(response, route->face, 401, "unauthorized", e.shown,
+					   json_pack("{s:i}", "close_code", 4401));
+				http_response_header(response, "WWW-Authenticate", "Bearer");
+				return;
+			}
+			reply_err(response, route->face, request, &e);
+			return;
+		}
+	}
+	route->run(context, request, &s->match, &caller, response);
+}
+
+void router_serve(struct handler_context *context, const struct http_request *request,
+		  struct http_response *response)
+{
+	struct search s;
+	int found;
+
+	memset(&s, 0, sizeof(s));
+	if (request->body_too_large) {
+		char message[96];
+
+		(void)snprintf(message, sizeof(message), "The body may have at most %lld bytes.",
+			       (long long)context->policy->http.body_bytes);
+		reply_fail(response, &face_runs, 413, "body_too_large", message, NULL);
+		return;
+	}
+	found = find_in(runs_routes, runs_route_count, request, &s);
+	if (found == 0)
+		found = find_in(system_routes, system_route_count, request, &s);
+	if (found == 1) {
+		run_route(context, request, &s, response);
+		match_release(&s.match);
+	} else if (found == 2) {
+		char message[128];
+
+		(void)snprintf(message, sizeof(message), "This path takes %s.", s.allow);
+		reply_fail(response, s.route->face, 405, "method_not_allowed", message, NULL);
+		http_response_header(response, "Allow", s.allow);
+	} else if (found < 0) {
+		reply_fail(response, &face_runs, 503, "store_unavailable",
+			   "The server is short of memory. Try again soon.", NULL);
+		http_response_header(response, "Retry-After", "2");
+	} else {
+		reply_fail(response, &face_runs, 404, "not_found", "There is no such path.", NULL);
+	}
+	if (response->failed)
+		reply_fail(response, &face_runs, 500, "internal_error",
+			   "The answer could not be built.", NULL);
+}

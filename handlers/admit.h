@@ -1,0 +1,43 @@
+/*
+ * admit.h: admission: turns what a caller asked for into limits that hold, or a refusal.
+ *
+ * The tiers and the installation's ceilings come from the policy; missing values become the
+ * ceiling, larger ones are lowered to it (contract of face 1, section 2.11). Nothing here touches
+ * the database.
+ */
+#ifndef CORDON_HANDLERS_ADMIT_H
+#define CORDON_HANDLERS_ADMIT_H
+
+#include "handlers/handler.h"
+#include "runners/core/spec.h"
+
+struct admit_request {
+	const char *runtime; /* NULL: the policy's default */
+	const char *base_image;
+	const char *trust_level;    /* NULL: standard */
+	const char *network_policy; /* NULL: the tier's default */
+	bool has_cpu;
+	double cpu;
+	int64_t memory_mb;           /* 0: not given */
+	int64_t timeout_sec;         /* 0: not given, -1: null */
+	int64_t startup_timeout_sec; /* 0: not given */
+};
+
+struct admitted {
+	const char *runtime;
+	const char *trust_level;
+	const char *network_policy;
+	const char *image;
+	char policy_hash[17];
+};
+
+/* Fills the limits, runtime, image and network of spec. On refusal returns -1 and *refusal (details
+ * are the caller's). */
+int admit_run(const struct policy *policy, const struct admit_request *request,
+	      struct run_spec *spec, struct admitted *out, struct api_error *refusal,
+	      struct err *e);
+
+/* The names of all runtimes that face 1 knows, NULL at the end. */
+extern const char *const admit_runtimes[];
+
+#endif

@@ -1,0 +1,53 @@
+#include "handlers/hold.h"
+
+#include "runners/base/limits.h"
+#include "runners/base/num.h"
+#include "runners/base/str.h"
+
+void hold_redirect(struct http_response *response, const char *node, const char *id,
+		   const struct hold *hold, const struct principal *caller)
+{
+	scope_buf struct buf user;
+
+	buf_init(&user, 1024);
+	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
+	buf_add_str(&user, "%2F");
+	str_percent_encode(&user, caller->user, strlen(caller->user), "");
+	http_response_headerf(
+	    response, "X-Accel-Redirect",
+	    "/internal/hold/%s/run/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld", node, id,
+	    hold->as, (long long)hold->accepted_ms, (long long)hold->until_ms,
+	    hold->until_running ? "r" : "e", buf_text(&user), caller->key_id,
+	    (long long)hold->tries);
+}
+
+static int number(const struct http_request *request, const char *name, int64_t *out, struct err *e)
+{
+	scope_buf struct buf text;
+
+	buf_init(&text, 64);
+	if (http_query(request, name, &text) != 1)
+		return err_set(e, ERR_PROTOCOL, 0, "internal URL without %s", name);
+	return num_i64(name, buf_text(&text), 0, INT64_MAX, out, e);
+}
+
+int hold_parse(const struct http_request *request, struct hold *out, struct err *e)
+{
+	scope_buf struct buf text;
+
+	memset(out, 0, sizeof(*out));
+	buf_init(&text, 64);
+	if (!request->internal)
+		return err_set(e, ERR_PROTOCOL, 0, "not internal");
+	if (http_query(request, "as", &text) != 1 ||
+	    str_copy(out->as, sizeof(out->as), buf_text(&text)) != 0)
+		return err_set(e, ERR_PROTOCOL, 0, "internal URL without as");
+	if (number(request, "t0", &out->accepted_ms, e) != 0 ||
+	    number(request, "until", &out->until_ms, e) != 0 ||
+	    number(request, "n", &out->tries, e) != 0)
+		return -1;
+	out->until_running =
+	    http_query(request, "f", &text) == 1 && str_equal(buf_text(&text), "r");
+	out->gone = http_query(request, "gone", &text) == 1;
+	return 0;
+}

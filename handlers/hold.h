@@ -1,0 +1,28 @@
+/*
+ * hold.h: the arguments of internal URLs (DESIGN section 1). A worker that must wait answers only
+ * X-Accel-Redirect to the hold location; the gate hands the arguments on unread to the render
+ * location, where a worker answers.
+ */
+#ifndef CORDON_HANDLERS_HOLD_H
+#define CORDON_HANDLERS_HOLD_H
+
+#include "handlers/handler.h"
+
+#define HOLD_MAX_TRIES 2
+
+struct hold {
+	char as[16];         /* which answer: "run" or "cancel" */
+	int64_t accepted_ms; /* real time */
+	int64_t until_ms;    /* real time; the gate releases then at the latest */
+	bool until_running;  /* release when the phase is running, too */
+	int64_t tries;       /* how often the request went back to hold */
+	bool gone;           /* the gate was lost */
+};
+
+/* Answers with the redirect to the hold location. */
+void hold_redirect(struct http_response *response, const char *node, const char *id,
+		   const struct hold *hold, const struct principal *caller);
+/* Reads the arguments of a render request; -1 when they are not ours. */
+int hold_parse(const struct http_request *request, struct hold *out, struct err *e);
+
+#endif

@@ -1,0 +1,530 @@
+#include "handlers/ops/op_run.h"
+
+#include "runners/base/fdio.h"
+#include "runners/base/limits.h"
+#include "runners/base/log.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+#include "runners/core/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+void op_iso_time(char out[CLOCK_ISO_SIZE], const char *text)
+{
+	out[0] = '\0';
+	if (strlen(text) != 26)
+		return;
+	(void)snprintf(out, CLOCK_ISO_SIZE, "%.10sT%.15sZ", text, text + 11);
+}
+
+/* Copies a text column; a value that is too long is a fault of ours and shows as empty. */
+static void column(char *out, size_t size, const struct store *db, unsigned int i)
+{
+	if (str_copy(out, size, store_text(db, i)) != 0)
+		out[0] = '\0';
+}
+
+/* Reads the columns of RUN_GET and RUN_LIST. */
+static int read_row(const struct store *db, struct run_row *row, struct err *e)
+{
+	memset(row, 0, sizeof(*row));
+	column(row->id, sizeof(row->id), db, 0);
+	column(row->tenant, sizeof(row->tenant), db, 1);
+	column(row->user, sizeof(row->user), db, 2);
+	column(row->node, sizeof(row->node), db, 3);
+	row->job_id = (uint64_t)store_i64(db, 4);
+	column(row->session_id, sizeof(row->session_id), db, 5);
+	column(row->spec_version, sizeof(row->spec_version), db, 6);
+	column(row->runtime, sizeof(row->runtime), db, 7);
+	column(row->runtime_version, sizeof(row->runtime_version), db, 8);
+	column(row->base_image, sizeof(row->base_image), db, 9);
+	column(row->image_digest, sizeof(row->image_digest), db, 10);
+	column(row->policy_hash, sizeof(row->policy_hash), db, 11);
+	column(row->trust_level, sizeof(row->trust_level), db, 12);
+	row->interactive = store_i64(db, 13) != 0;
+	row->resume_from_seq = store_i64(db, 14);
+	column(row->persona_id, sizeof(row->persona_id), db, 15);
+	column(row->workspace_id, sizeof(row->workspace_id), db, 16);
+	column(row->workspace_group_id, sizeof(row->workspace_group_id), db, 17);
+	column(row->scope_snapshot_id, sizeof(row->scope_snapshot_id), db, 18);
+	if (run_phase_parse(store_text(db, 19), &row->phase) != 0)
+		return err_set(e, ERR_INTERNAL, 0, "run %s has an unknown phase", row->id);
+	column(row->outcome, sizeof(row->outcome), db, 20);
+	column(row->message, sizeof(row->message), db, 21);
+	row->has_exit = !store_is_null(db, 22);
+	row->exit_code = store_i64(db, 22);
+	row->has_last_seq = !store_is_null(db, 23);
+	row->last_seq = (uint64_t)store_i64(db, 23);
+	column(row->resource_usage, sizeof(row->resource_usage), db, 24);
+	row->cancel_requested = !store_is_null(db, 25);
+	op_iso_time(row->created_at, store_text(db, 26));
+	op_iso_time(row->estimated_start_at, store_text(db, 27));
+	op_iso_time(row->started_at, store_text(db, 28));
+	op_iso_time(row->finished_at, store_text(db, 29));
+	column(row->request_id, sizeof(row->request_id), db, 30);
+	return 0;
+}
+
+static bool may_see(const struct principal *caller, const struct run_row *row)
+{
+	if (caller->role == ROLE_OPERATOR)
+		return true;
+	if (!str_equal(caller->tenant, row->tenant))
+		return false;
+	return caller->role == ROLE_ADMIN || str_equal(caller->user, row->user);
+}
+
+/* 0 and the row, or ERR_NOT_FOUND. */
+static int load_row(struct store *db, const char *id, struct run_row *row, struct err *e)
+{
+	struct store_value in[1] = {SV_TEXT(id)};
+	int got = store_query_row(db, STMT_RUN_GET, in, 1, e);
+
+	if (got < 0)
+		return -1;
+	if (got == 0)
+		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
+	got = read_row(db, row, e);
+	store_done(db);
+	return got;
+}
+
+int op_run_get(struct handler_context *context, const struct principal *caller, const char *id,
+	       struct run_row *out, struct err *e)
+{
+	if (!ident_is_uuid(id))
+		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
+	if (load_row(context->db, id, out, e) != 0)
+		return -1;
+	if (!may_see(caller, out))
+		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
+	return 0;
+}
+
+int op_run_list(struct handler_context *context, const struct principal *caller, const char *cursor,
+		const char *phase, size_t limit, struct run_row *rows, size_t *out_count,
+		struct err *e)
+{
+	/* above every UUID */
+	const char *below = cursor == NULL ? "g" : cursor;
+	struct store_value all[] = {SV_TEXT(caller->tenant), SV_TEXT(caller->user), SV_TEXT(below),
+				    SV_I64((int64_t)limit + 1)};
+	struct store_value some[] = {SV_TEXT(caller->tenant), SV_TEXT(caller->user), SV_TEXT(below),
+				     SV_TEXT(phase), SV_I64((int64_t)limit + 1)};
+	size_t count = 0;
+	int got;
+
+	if (phase == NULL)
+		got = store_query(context->db, STMT_RUN_LIST, all, ARRAY_LEN(all), e);
+	else
+		got = store_query(context->db, STMT_RUN_LIST_PHASE, some, ARRAY_LEN(some), e);
+	if (got != 0)
+		return -1;
+	while ((got = store_next(context->db, e)) == 1 && count <= limit)
+		if (read_row(context->db, &rows[count++], e) != 0)
+			got = -1;
+	store_done(context->db);
+	if (got < 0)
+		return -1;
+	*out_count = count;
+	return 0;
+}
+
+/* --- create
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+struct create_work {
+	struct handler_context *context;
+	const struct principal *caller;
+	struct run_create *request;
+	struct run_created *out;
+	const char *spec_text;
+	size_t spec_length;
+};
+
+/* 1: answered by an earlier request (out is filled), 0: the key is free, -1 error. */
+static int check_key(struct store *db, struct create_work *w, struct err *e)
+{
+	struct run_create *r = w->request;
+	struct store_value in[] = {SV_TEXT(r->endpoint), SV_TEXT(w->caller->tenant),
+				   SV_TEXT(w->caller->user), SV_TEXT(r->idempotency_key)};
+	size_t length;
+	const char *stored;
+	bool same;
+	bool expired;
+	int got = store_query_row(db, STMT_IDEM_FIND, in, ARRAY_LEN(in), e);
+
+	if (got <= 0)
+		return got;
+	stored = store_bytes(db, 0, &length);
+	same = length == sizeof(r->fingerprint) && memcmp(stored, r->fingerprint, length) == 0;
+	expired = store_i64(db, 3) != 0;
+	column(w->out->prior_id, sizeof(w->out->prior_id), db, 1);
+	op_iso_time(w->out->prior_created_at, store_text(db, 2));
+	store_done(db);
+	if (expired)
+		return store_exec(db, STMT_IDEM_DELETE, in, ARRAY_LEN(in), NULL, e);
+	w->out->result = same ? RUN_REPLAYED : RUN_CONFLICT;
+	return 1;
+}
+
+/* 1: over a limit (out is filled), 0: there is room, -1 error; *out_waiting is the queue's length.
+ */
+static int check_queue(struct store *db, struct create_work *w, int64_t *out_waiting, struct err *e)
+{
+	const struct policy *policy = w->context->policy;
+	struct store_value all[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length)};
+	struct store_value mine[] = {SV_TEXT(policy->node), SV_TEXT(w->caller->tenant),
+				     SV_TEXT(w->caller->user)};
+	int64_t user_waiting;
+
+	*out_waiting = 0;
+	if (policy->queue.max_length > 0) {
+		if (store_query_row(db, STMT_QUEUE_COUNT, all, ARRAY_LEN(all), e) != 1)
+			return -1;
+		*out_waiting = store_i64(db, 0);
+		store_done(db);
+	}
+	if (*out_waiting >= policy->queue.max_length) {
+		w->out->queue_reason = "queue_capacity_exceeded";
+		w->out->queue_scope = "global";
+		w->out->queue_limit = policy->queue.max_length;
+		w->out->result = RUN_QUEUE_FULL;
+		return 1;
+	}
+	if (policy->queue.max_per_user <= 0)
+		return 0;
+	if (store_query_row(db, STMT_QUEUE_COUNT_USER, mine, ARRAY_LEN(mine), e) != 1)
+		return -1;
+	user_waiting = store_i64(db, 0);
+	store_done(db);
+	if (user_waiting < policy->queue.max_per_user)
+		return 0;
+	w->out->queue_reason = "user_queue_quota_exceeded";
+	w->out->queue_scope = "user_id";
+	w->out->queue_limit = policy->queue.max_per_user;
+	w->out->result = RUN_QUEUE_FULL;
+	return 1;
+}
+
+static const char *or_null(const char *text)
+{
+	return text[0] == '\0' ? NULL : text;
+}
+
+static int insert_run(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
+{
+	const struct policy *policy = w->context->policy;
+	struct run_create *r = w->request;
+	struct run_row *row = &r->row;
+	int64_t estimate_us = waiting * policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS;
+	struct store_value job[] = {SV_TEXT(row->id),
+				    SV_TEXT(w->caller->tenant),
+				    SV_TEXT(w->caller->user),
+				    SV_TEXT(policy->node),
+				    SV_BYTES(w->spec_text, w->spec_length),
+				    SV_TEXT(r->request_id),
+				    SV_I64(policy->queue.ttl_sec)};
+	struct store_value run[26];
+	size_t n = 0;
+
+	if (store_exec(db, STMT_JOB_INSERT, job, ARRAY_LEN(job), NULL, e) != 0)
+		return -1;
+	run[n++] = SV_TEXT(row->id);
+	run[n++] = SV_TEXT(r->face);
+	run[n++] = SV_TEXT(w->caller->tenant);
+	run[n++] = SV_TEXT(w->caller->user);
+	run[n++] = SV_TEXT(w->caller->key_id);
+	run[n++] = SV_TEXT(policy->node);
+	run[n++] = SV_I64((int64_t)store_insert_id(db));
+	run[n++] = SV_TEXT(r->request_id);
+	run[n++] = SV_TEXT(or_null(row->session_id));
+	run[n++] = SV_TEXT(row->spec_version);
+	run[n++] = SV_TEXT(row->runtime);
+	run[n++] = SV_TEXT(or_null(row->runtime_version));
+	run[n++] = SV_TEXT(or_null(row->base_image));
+	run[n++] = SV_TEXT(or_null(row->image_digest));
+	run[n++] = SV_TEXT(row->policy_hash);
+	run[n++] = SV_TEXT(row->trust_level);
+	run[n++] = SV_TEXT(r->network);
+	run[n++] = SV_I64(row->interactive ? 1 : 0);
+	run[n++] = row->resume_from_seq > 0 ? SV_I64(row->resume_from_seq) : SV_NULL;
+	run[n++] = SV_TEXT(or_null(row->persona_id));
+	run[n++] = SV_TEXT(or_null(row->workspace_id));
+	run[n++] = SV_TEXT(or_null(row->workspace_group_id));
+	run[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
+	run[n++] = SV_I64(estimate_us);
+	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
+}
+
+static int create_body(struct store *db, void *arg, struct err *e)
+{
+	struct create_work *w = arg;
+	struct run_create *r = w->request;
+	struct store_value tenant[] = {SV_TEXT(w->caller->tenant)};
+	struct store_value key[] = {SV_TEXT(r->endpoint),
+				    SV_TEXT(w->caller->tenant),
+				    SV_TEXT(w->caller->user),
+				    SV_TEXT(r->idempotency_key),
+				    SV_BYTES(r->fingerprint, sizeof(r->fingerprint)),
+				    SV_TEXT(r->row.id),
+				    SV_I64(w->context->policy->idempotency.ttl_sec)};
+	int64_t waiting = 0;
+	int got;
+
+	w->out->result = RUN_CREATED;
+	got = store_query_row(db, STMT_TENANT_LOCK, tenant, 1, e);
+	if (got < 0)
+		return -1;
+	if (got == 0)
+		return err_set(e, ERR_INTERNAL, 0, "tenant %s has no row", w->caller->tenant);
+	store_done(db);
+	if (r->idempotency_key != NULL) {
+		got = check_key(db, w, e);
+		if (got != 0)
+			return got < 0 ? -1 : 0;
+	}
+	got = check_queue(db, w, &waiting, e);
+	if (got != 0)
+		return got < 0 ? -1 : 0;
+	if (insert_run(db, w, waiting, e) != 0)
+		return -1;
+	if (r->idempotency_key != NULL &&
+	    store_exec(db, STMT_IDEM_INSERT, key, ARRAY_LEN(key), NULL, e) != 0)
+		return -1;
+	return 0;
+}
+
+static int check_space(const char *data_dir, int64_t min_free_pct, struct err *e)
+{
+	struct statvfs info;
+
+	if (statvfs(data_dir, &info) != 0)
+		return err_set(e, ERR_IO, errno, "statvfs %s", data_dir);
+	if (info.f_blocks > 0 && info.f_bavail * 100 / info.f_blocks < (uint64_t)min_free_pct)
+		return err_set(e, ERR_STORAGE, 0, "%s has less than %d%% free", data_dir,
+			       (int)min_free_pct);
+	return 0;
+}
+
+/* Writes the inline files' bytes to staging, on disk before the transaction that names them. */
+static int stage_blob(struct handler_context *context, struct run_create *r, struct err *e)
+{
+	char path[SPOOL_PATH_BYTES];
+	char parent[SPOOL_PATH_BYTES];
+	char *slash;
+	scope_close int fd = -1;
+
+	if (spool_folder(path, context->policy->paths.data, "staging", r->row.id, e) != 0)
+		return -1;
+	(void)snprintf(parent, sizeof(parent), "%s", path);
+	slash = strrchr(parent, '/');
+	*slash = '\0';
+	if (mkdir(parent, 02770) != 0 && errno != EEXIST)
+		return err_set(e, ERR_IO, errno, "mkdir %s", parent);
+	(void)chmod(parent, 02770);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640);
+	if (fd < 0)
+		return err_set(e, ERR_IO, errno, "create %s", path);
+	if (fd_write_full(fd, r->blob, r->blob_length, e) != 0 || fdatasync(fd) != 0) {
+		(void)err_set(e, ERR_IO, errno, "write %s", path);
+		(void)unlink(path);
+		return -1;
+	}
+	r->spec->blob_bytes = r->blob_length;
+	(void)SHA256((const unsigned char *)r->blob, r->blob_length, r->spec->blob_sha256);
+	return 0;
+}
+
+static void unstage_blob(struct handler_context *context, const struct run_create *r)
+{
+	char path[SPOOL_PATH_BYTES];
+	struct err ignored = ERR_INIT;
+
+	if (r->blob != NULL &&
+	    spool_folder(path, context->policy->paths.data, "staging", r->row.id, &ignored) == 0)
+		(void)unlink(path);
+}
+
+/* A COMMIT whose answer was lost: the row tells whether it happened. */
+static int resolve_unknown(struct create_work *w, struct err *e)
+{
+	struct err again = ERR_INIT;
+	struct run_row row;
+
+	if (load_row(w->context->db, w->request->row.id, &row, &again) == 0) {
+		err_clear(e);
+		w->out->result = RUN_CREATED;
+		return 0;
+	}
+	if (again.code == ERR_NOT_FOUND) {
+		err_clear(e);
+		return err_set(e, ERR_UNAVAILABLE, 0, "the commit did not happen");
+	}
+	return -1;
+}
+
+int op_run_create(struct handler_context *context, const struct principal *caller,
+		  struct run_create *request, struct run_created *out, struct err *e)
+{
+	struct create_work w = {
+	    .context = context, .caller = caller, .request = request, .out = out};
+	scope_buf struct buf spec;
+	int result;
+
+	memset(out, 0, sizeof(*out));
+	buf_init(&spec, LIMIT_SPEC_BYTES);
+	if (ident_uuid(request->row.id, e) != 0 ||
+	    check_space(context->policy->paths.data, context->policy->data.min_free_pct, e) != 0)
+		return -1;
+	if (request->blob != NULL && stage_blob(context, request, e) != 0)
+		return -1;
+	result = spec_encode(request->spec, &spec, e);
+	if (result == 0) {
+		w.spec_text = buf_text(&spec);
+		w.spec_length = spec.len;
+		result = store_retry(context->db, create_body, &w, e);
+		if (result != 0 && e->code == ERR_UNKNOWN_OUTCOME)
+			result = resolve_unknown(&w, e);
+	}
+	/* after an unknown outcome the run may exist: its staging is swept when no row names it */
+	if ((result != 0 && e->code != ERR_UNKNOWN_OUTCOME) ||
+	    (result == 0 && out->result != RUN_CREATED))
+		unstage_blob(context, request);
+	if (result != 0)
+		return -1;
+	if (out->result == RUN_CREATED) {
+		(void)notify_send(context->to_runner, "run", request->row.id, NOTICE_QUEUED);
+		return load_row(context->db, request->row.id, &out->row, e);
+	}
+	if (out->result == RUN_REPLAYED)
+		return load_row(context->db, out->prior_id, &out->row, e);
+	return 0;
+}
+
+/* --- cancel
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+struct cancel_work {
+	const char *id;
+	uint64_t job_id;
+	bool ended;
+};
+
+/* Lock order: job, then run (the claim cannot take them in the other order). */
+static int cancel_body(struct store *db, void *arg, struct err *e)
+{
+	struct cancel_work *w = arg;
+	struct store_value job[] = {SV_I64((int64_t)w->job_id)};
+	struct store_value run[] = {SV_TEXT(w->id)};
+	struct store_value end[] = {SV_TEXT("killed"), SV_TEXT("finished"),
+				    SV_TEXT("canceled_by_user"), SV_TEXT(w->id)};
+	enum run_phase phase;
+	bool waiting = false;
+	int got = store_query_row(db, STMT_JOB_GET_LOCKED, job, 1, e);
+
+	w->ended = false;
+	if (got < 0)
+		return -1;
+	if (got == 1) {
+		waiting = !str_equal(store_text(db, 0), "claimed");
+		store_done(db);
+	}
+	got = store_query_row(db, STMT_RUN_GET_LOCKED, run, 1, e);
+	if (got <= 0)
+		return got < 0 ? -1 : err_show(e, ERR_NOT_FOUND, "There is no such run.");
+	if (run_phase_parse(store_text(db, 0), &phase) != 0)
+		return err_set(e, ERR_INTERNAL, 0, "unknown phase");
+	store_done(db);
+	if (run_phase_terminal(phase))
+		return 0;
+	if (store_exec(db, STMT_RUN_CANCEL_WISH, run, 1, NULL, e) != 0)
+		return -1;
+	if (!waiting)
+		return 0;
+	w->ended = true;
+	if (store_exec(db, STMT_RUN_END_QUEUED, end, ARRAY_LEN(end), NULL, e) != 0)
+		return -1;
+	return store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
+}
+
+int op_run_cancel(struct handler_context *context, const struct principal *caller, const char *id,
+		  struct run_row *out, struct err *e)
+{
+	struct cancel_work w;
+
+	if (op_run_get(context, caller, id, out, e) != 0)
+		return -1;
+	if (run_phase_terminal(out->phase))
+		return 0;
+	w.id = out->id;
+	w.job_id = out->job_id;
+	w.ended = false;
+	if (store_retry(context->db, cancel_body, &w, e) != 0)
+		return -1;
+	if (w.ended)
+		(void)notify_send(context->to_gate, "run", out->id, NOTICE_ENDED);
+	else
+		(void)notify_send(context->to_runner, "run", out->id, NOTICE_CANCEL);
+	return load_row(context->db, id, out, e);
+}
+
+/* --- artifacts
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static void read_artifact(const struct store *db, struct artifact_row *row)
+{
+	const char *path = store_bytes(db, 1, &row->path_length);
+
+	row->ordinal = (uint32_t)store_i64(db, 0);
+	row->size_bytes = (uint64_t)store_i64(db, 2);
+	row->mtime_sec = store_i64(db, 3);
+	if (row->path_length >= sizeof(row->path))
+		row->path_length = 0;
+	memcpy(row->path, path, row->path_length);
+	row->path[row->path_length] = '\0';
+}
+
+int op_artifact_list(struct handler_context *context, const char *run_id,
+		     void (*each)(const struct artifact_row *row, void *arg), void *arg,
+		     struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(run_id)};
+	struct artifact_row row;
+	int got;
+
+	if (store_query(context->db, STMT_ARTIFACT_LIST, in, 1, e) != 0)
+		return -1;
+	while ((got = store_next(context->db, e)) == 1) {
+		read_artifact(context->db, &row);
+		each(&row, arg);
+	}
+	return got;
+}
+
+int op_artifact_find(struct handler_context *context, const char *run_id, const char *path,
+		     size_t path_length, struct artifact_row *out, struct err *e)
+{
+	unsigned char hash[SHA256_DIGEST_LENGTH];
+	struct store_value in[] = {SV_TEXT(run_id), SV_BYTES(hash, sizeof(hash))};
+	int got;
+
+	(void)SHA256((const unsigned char *)path, path_length, hash);
+	got = store_query_row(context->db, STMT_ARTIFACT_FIND, in, ARRAY_LEN(in), e);
+	if (got < 0)
+		return -1;
+	if (got == 1) {
+		read_artifact(context->db, out);
+		store_done(context->db);
+		if (out->path_length == path_length && memcmp(out->path, path, path_length) == 0)
+			return 0;
+	}
+	return err_show(e, ERR_NOT_FOUND, "This run has no such artifact.");
+}

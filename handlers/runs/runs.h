@@ -1,0 +1,16 @@
+/* runs.h: the handlers of face 1; routes.c names them. */
+#ifndef CORDON_HANDLERS_RUNS_RUNS_H
+#define CORDON_HANDLERS_RUNS_RUNS_H
+
+#include "handlers/handler.h"
+
+handler_fn runs_create;
+handler_fn runs_get;
+handler_fn runs_list;
+handler_fn runs_cancel;
+handler_fn runs_render;
+handler_fn runs_stream;
+handler_fn runs_artifact_list;
+handler_fn runs_artifact_get;
+
+#endif

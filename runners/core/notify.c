@@ -1,0 +1,96 @@
+#include "runners/core/notify.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/str.h"
+
+#include <sys/socket.h>
+
+#define RETRY_AFTER_US (200 * CLOCK_US_PER_MS)
+#define LISTEN_BACKLOG 128
+#define MESSAGE_BYTES  64
+
+int notifier_init(struct notifier *n, const char *path, struct err *e)
+{
+	memset(n, 0, sizeof(*n));
+	n->fd = -1;
+	if (str_copy(n->path, sizeof(n->path), path) != 0)
+		return err_set(e, ERR_INVALID, 0, "socket path too long: %s", path);
+	return 0;
+}
+
+void notifier_release(struct notifier *n)
+{
+	fd_close_at(&n->fd);
+}
+
+static bool connect_now(struct notifier *n)
+{
+	struct err ignored = ERR_INIT;
+	int64_t now = clock_monotonic_us();
+
+	if (n->fd >= 0)
+		return true;
+	if (now < n->retry_at_us)
+		return false;
+	n->fd = fd_unix_connect(n->path, SOCK_SEQPACKET | SOCK_NONBLOCK, &ignored);
+	if (n->fd < 0)
+		n->retry_at_us = now + RETRY_AFTER_US;
+	return n->fd >= 0;
+}
+
+bool notify_send(struct notifier *n, const char *kind, const char *id, enum notice_hint hint)
+{
+	char message[MESSAGE_BYTES];
+	int length = snprintf(message, sizeof(message), "%s %s %c", kind, id, (char)hint);
+
+	if (length < 0 || (size_t)length >= sizeof(message))
+		return false;
+	/* a receiver that was restarted shows as a broken connection: try once on a new one */
+	for (int attempt = 0; attempt < 2; attempt++) {
+		struct err e = ERR_INIT;
+
+		if (!connect_now(n))
+			return false;
+		if (fd_send(n->fd, message, (size_t)length, NULL, 0, &e) >= 0)
+			return true;
+		if (e.code == ERR_UNAVAILABLE)
+			return false;
+		fd_close_at(&n->fd);
+	}
+	return false;
+}
+
+int notify_listen(const char *path, struct err *e)
+{
+	return fd_unix_listen(path, SOCK_SEQPACKET | SOCK_NONBLOCK, 0660, LISTEN_BACKLOG, e);
+}
+
+int notify_receive(int fd, struct notice *out, struct err *e)
+{
+	char message[MESSAGE_BYTES + 1];
+	size_t fd_count;
+	ssize_t got = fd_receive(fd, message, sizeof(message) - 1, NULL, 0, &fd_count, e);
+	char *id;
+	char *hint;
+
+	if (got < 0 && e->code == ERR_UNAVAILABLE) {
+		err_clear(e);
+		return 0;
+	}
+	if (got <= 0)
+		return -1;
+	message[got] = '\0';
+	id = strchr(message, ' ');
+	hint = id == NULL ? NULL : strchr(id + 1, ' ');
+	if (id == NULL || hint == NULL || hint[1] == '\0' || hint[2] != '\0')
+		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
+	*id++ = '\0';
+	*hint++ = '\0';
+	if (str_copy(out->kind, sizeof(out->kind), message) != 0 || !ident_is_uuid(id) ||
+	    strchr("qcroe", *hint) == NULL)
+		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
+	memcpy(out->id, id, sizeof(out->id));
+	out->hint = (enum notice_hint) * hint;
+	return 1;
+}

@@ -1,0 +1,184 @@
+#include "runners/core/policy_keys.h"
+
+#include "runners/base/limits.h"
+#include "runners/base/mem.h"
+
+#define AT(field) offsetof(struct policy, field)
+#define NUMBER(path, field, unit, min, max, standard, doc)                          \
+	{                                                                           \
+		path, POLICY_NUMBER, unit, min, max, standard, doc, AT(field), NULL \
+	}
+#define BOOL(path, field, standard, doc)                                    \
+	{                                                                   \
+		path, POLICY_BOOL, "", 0, 1, standard, doc, AT(field), NULL \
+	}
+#define CHOICE(path, field, choices, standard, doc)                               \
+	{                                                                         \
+		path, POLICY_CHOICE, "", 1, 32, standard, doc, AT(field), choices \
+	}
+
+#define MS_MAX   INT64_C(86400000)
+#define MIB_MAX  INT64_C(16777216) /* 16 TiB */
+#define SIZE_TOP (INT64_C(1) << 44)
+
+/* The same limits for each trust level. */
+#define TIER(name, cpu, memory, timeout, network, workspace, pid, files)                           \
+	NUMBER("tiers." #name ".max_cpu_milli", tiers.name.max_cpu_milli, "1/1000 cpu", 10,        \
+	       1024000, cpu, "Most cpu of one run."),                                              \
+	    NUMBER("tiers." #name ".max_mem_mb", tiers.name.max_mem_mb, "MiB", 16, MIB_MAX,        \
+		   memory, "Most memory of one run."),                                             \
+	    NUMBER("tiers." #name ".timeout_sec", tiers.name.timeout_sec, "s", 1, 604800, timeout, \
+		   "Longest run."),                                                                \
+	    CHOICE("tiers." #name ".network_default", tiers.name.network_default,                  \
+		   "deny_all allowlist", network, "Network of a request that names none."),        \
+	    NUMBER("tiers." #name ".workspace_cap_mb", tiers.name.workspace_cap_mb, "MiB", 1,      \
+		   MIB_MAX, workspace, "Size of the workspace."),                                  \
+	    NUMBER("tiers." #name ".pids", tiers.name.pids, "tasks", 1, 32768, pid,                \
+		   "Most processes and threads of one run."),                                      \
+	    NUMBER("tiers." #name ".nofile", tiers.name.nofile, "descriptors", 16, 1048576, files, \
+		   "Most open files of one process.")
+
+const struct policy_key policy_keys[] = {
+    {"public_url", POLICY_URL, "", 9, 255, NULL,
+     "Origin under which clients reach the API, https://host[:port]. URLs in answers are built "
+     "from it, never from the Host header; stream URLs are the same with wss.",
+     AT(public_url), NULL},
+    {"node", POLICY_NAME, "", 1, 63, "node1", "Name of this execution host.", AT(node), NULL},
+    NUMBER("http.body_bytes", http.body_bytes, "bytes", 1024, LIMIT_BODY_BYTES, "8388608",
+	   "Largest request body that a worker takes; nginx has the same limit."),
+    {"database.socket", POLICY_PATH, "", 2, 107, "/run/mysqld/mysqld.sock",
+     "Unix socket of MariaDB. The database user is the system user of the program.",
+     AT(database.socket), NULL},
+    {"database.name", POLICY_NAME, "", 1, 64, "cordon", "Name of the database.", AT(database.name),
+     NULL},
+    {"paths.run", POLICY_PATH, "", 2, 80, "/run/cordon", "Folder of the sockets.", AT(paths.run),
+     NULL},
+    {"paths.data", POLICY_PATH, "", 2, 512, "/var/lib/cordon",
+     "Folder of spool, artifacts, images and workspaces.", AT(paths.data), NULL},
+    CHOICE("log.level", log.level, "error warning info debug", "info", "Least important line."),
+
+    NUMBER("pool.workers", pool.workers, "", 1, 256, "4", "FastCGI worker processes."),
+    NUMBER("pool.max_requests", pool.max_requests, "", 0, 100000000, "20000",
+	   "Requests after which a worker is replaced; 0: never."),
+    NUMBER("pool.request_timeout_ms", pool.request_timeout_ms, "ms", 100, MS_MAX, "30000",
+	   "A worker that is busy with one request for longer is killed."),
+
+    NUMBER("gate.release_per_ms", gate.release_per_ms, "", 1, 1000, "5",
+	   "Held requests that are let go per millisecond."),
+    NUMBER("gate.heartbeat_ms", gate.heartbeat_ms, "ms", 100, MS_MAX, "10000",
+	   "Time between two heartbeat records of a stream."),
+    NUMBER("gate.ws_max_total", gate.ws_max_total, "", 1, 100000, "1024", "Open streams."),
+    NUMBER("gate.ws_max_per_user", gate.ws_max_per_user, "", 1, 100000, "64",
+	   "Open streams of one user."),
+    NUMBER("gate.ws_max_per_run", gate.ws_max_per_run, "", 1, 100000, "8",
+	   "Open streams of one run."),
+    NUMBER("gate.send_queue_bytes", gate.send_queue_bytes, "bytes", 65536, INT64_C(1) << 30,
+	   "4194304", "Unsent bytes after which a reader is too slow and is closed with 1013."),
+    NUMBER("gate.sweep_ms", gate.sweep_ms, "ms", 50, MS_MAX, "1000",
+	   "Time between two looks for what has expired."),
+
+    NUMBER("runner.concurrency", runner.concurrency, "", 0, LIMIT_CONCURRENCY, "0",
+	   "Boxes at one time on this host; 0: four per core, at most 64."),
+    NUMBER("runner.poll_ms", runner.poll_ms, "ms", 10, MS_MAX, "2000",
+	   "Time between two looks at the job table when no notice comes."),
+    NUMBER("runner.beat_ms", runner.beat_ms, "ms", 100, 60000, "3000",
+	   "Time between two beats of a runner."),
+    NUMBER("runner.dead_after_ms", runner.dead_after_ms, "ms", 500, MS_MAX, "15000",
+	   "A runner without a beat for so long is dead; at least three beats."),
+    NUMBER("runner.drain_grace_ms", runner.drain_grace_ms, "ms", 0, 60000, "300",
+	   "Wait for the last output after a command has ended."),
+
+    NUMBER("queue.max_length", queue.max_length, "runs", 0, 1000000, "100",
+	   "Runs that may wait; the next one is refused with 429."),
+    NUMBER("queue.ttl_sec", queue.ttl_sec, "s", 1, 604800, "120",
+	   "A run that waits for longer ends as queue_ttl_expired."),
+    NUMBER("queue.max_per_user", queue.max_per_user, "runs", 0, 1000000, "0",
+	   "Active runs of one user; 0: no limit."),
+    NUMBER("queue.max_per_persona", queue.max_per_persona, "runs", 0, 1000000, "0",
+	   "Active runs of one persona; 0: no limit."),
+    NUMBER("queue.max_per_workspace", queue.max_per_workspace, "runs", 0, 1000000, "0",
+	   "Active runs of one workspace; 0: no limit."),
+    NUMBER("queue.max_per_workspace_group", queue.max_per_workspace_group, "runs", 0, 1000000, "0",
+	   "Active runs of one workspace group; 0: no limit."),
+    NUMBER("queue.estimated_wait_per_run_ms", queue.estimated_wait_per_run_ms, "ms", 0, MS_MAX,
+	   "5000", "Guess of the wait that each run in front adds, shown to clients."),
+
+    NUMBER("runs.sync_wait_ms", runs.sync_wait_ms, "ms", 0, MS_MAX, "0",
+	   "Longest wait of a synchronous POST; 0: until the run ends."),
+    NUMBER("runs.default_timeout_sec", runs.default_timeout_sec, "s", 1, 604800, "300",
+	   "Time limit of a request that leaves timeout_sec out."),
+    NUMBER("runs.null_timeout_sec", runs.null_timeout_sec, "s", 1, 604800, "60",
+	   "Time limit of a request with timeout_sec null."),
+    NUMBER("runs.max_timeout_sec", runs.max_timeout_sec, "s", 1, 604800, "3600",
+	   "Longest time limit of any request."),
+    NUMBER("runs.default_startup_timeout_sec", runs.default_startup_timeout_sec, "s", 1, 3600, "20",
+	   "Time in which a box must have started the command."),
+    NUMBER("runs.cancel_grace_ms", runs.cancel_grace_ms, "ms", 0, 600000, "5000",
+	   "Time between TERM and KILL of a cancel."),
+    NUMBER("runs.max_log_bytes", runs.max_log_bytes, "bytes", 1024, INT64_C(1) << 34, "10485760",
+	   "Output kept of one run; the rest is counted."),
+    NUMBER("runs.inline_files_bytes", runs.inline_files_bytes, "bytes", 0, LIMIT_FILES_BYTES,
+	   "4194304", "Decoded bytes of all inline files of one request."),
+    NUMBER("runs.artifact_file_bytes", runs.artifact_file_bytes, "bytes", 0, SIZE_TOP, "67108864",
+	   "Largest artifact."),
+    NUMBER("runs.artifact_run_bytes", runs.artifact_run_bytes, "bytes", 0, SIZE_TOP, "268435456",
+	   "All artifacts of one run."),
+    NUMBER("runs.artifact_user_bytes", runs.artifact_user_bytes, "bytes", 0, SIZE_TOP, "4294967296",
+	   "All artifacts of one user."),
+    NUMBER("runs.artifact_ttl_hours", runs.artifact_ttl_hours, "h", 1, 87600, "24",
+	   "Logs and artifacts are removed after so long."),
+    NUMBER("runs.row_ttl_days", runs.row_ttl_days, "d", 1, 3650, "30",
+	   "Rows of finished runs are removed after so long."),
+    NUMBER("runs.max_cpu_milli", runs.max_cpu_milli, "1/1000 cpu", 10, 1024000, "4000",
+	   "Most cpu of one run at any trust level."),
+    NUMBER("runs.max_mem_mb", runs.max_mem_mb, "MiB", 16, MIB_MAX, "8192",
+	   "Most memory of one run at any trust level."),
+    NUMBER("runs.max_upload_mb", runs.max_upload_mb, "MiB", 1, MIB_MAX, "64", "Largest upload."),
+    {"runs.spec_versions", POLICY_LIST, "", 1, 16, "1.0 1.1", "Accepted values of spec_version.",
+     AT(runs.spec_versions), NULL},
+    NUMBER("runs.workspace_inodes", runs.workspace_inodes, "files", 16, 100000000, "100000",
+	   "Files and folders in one workspace."),
+    NUMBER("runs.tmp_mb", runs.tmp_mb, "MiB", 1, MIB_MAX, "64", "Size of /tmp in a box."),
+
+    NUMBER("idempotency.ttl_sec", idempotency.ttl_sec, "s", 1, 2592000, "600",
+	   "An Idempotency-Key is remembered for so long."),
+
+    TIER(trusted, "8000", "16384", "600", "allowlist", "512", "512", "4096"),
+    TIER(standard, "4000", "8192", "300", "deny_all", "256", "256", "1024"),
+    TIER(untrusted, "1000", "1024", "60", "deny_all", "64", "64", "256"),
+    BOOL("tiers.untrusted.require_vm_grade", tiers.untrusted.require_vm_grade, "false",
+	 "true: untrusted requests need a runtime with a virtual machine around the box."),
+
+    {"images", POLICY_MAP, "", 1, 256, "host=host",
+     "Requested base_image: image below <paths.data>/images. `host` is a view of the host's /usr.",
+     AT(images), NULL},
+    CHOICE("runtimes.default", runtimes.default_,
+	   "namespace docker microvm firecracker lima vz_linux vz_macos seatbelt worktree",
+	   "namespace", "Runtime of a request that names none."),
+
+    NUMBER("box.uid_base", box.uid_base, "", 0, 0xFF000000, "0",
+	   "First of the 2^22 user ids that boxes use, a multiple of 65536; 0: not set."),
+    NUMBER("box.host_reserve_mb", box.host_reserve_mb, "MiB", 0, MIB_MAX, "2048",
+	   "Memory of the host that boxes never get."),
+    NUMBER("box.slots_max", box.slots_max, "boxes", 1, 1024, "256", "Boxes at one time."),
+    BOOL("box.usr_local", box.usr_local, "false", "true: the image `host` shows /usr/local too."),
+    NUMBER("box.disconnect_grace_ms", box.disconnect_grace_ms, "ms", 0, 60000, "2000",
+	   "Wait after a lost connection before its command is judged to be left."),
+
+    NUMBER("data.min_free_pct", data.min_free_pct, "%", 0, 90, "5",
+	   "Below this free space of <paths.data> new runs are refused with storage_low."),
+};
+
+const size_t policy_key_count = ARRAY_LEN(policy_keys);
+
+_Static_assert(ARRAY_LEN(policy_keys) <= POLICY_KEYS_MAX, "raise POLICY_KEYS_MAX");
+
+void *policy_field(struct policy *policy, const struct policy_key *key)
+{
+	return (char *)policy + key->offset;
+}
+
+const void *policy_field_const(const struct policy *policy, const struct policy_key *key)
+{
+	return (const char *)policy + key->offset;
+}

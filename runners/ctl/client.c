@@ -1,0 +1,247 @@
+#include "runners/ctl/client.h"
+
+#include "runners/base/buf.h"
+#include "runners/base/clock.h"
+#include "runners/base/limits.h"
+#include "runners/base/num.h"
+#include "runners/base/str.h"
+#include "runners/core/uhttp.h"
+
+#include <libwebsockets.h>
+
+#define CALL_TIMEOUT_MS (3900 * 1000LL)
+#define TRIES_MAX       20
+#define TRY_AGAIN_US    (500 * CLOCK_US_PER_MS)
+
+int client_open(struct client *out, struct err *e)
+{
+	out->url = getenv("CORDON_URL");
+	out->key = getenv("CORDON_API_KEY");
+	out->ca = getenv("CORDON_CA");
+	if (out->url == NULL || out->key == NULL || !str_starts(out->url, "https://"))
+		return err_set(
+		    e, ERR_INVALID, 0,
+		    "set CORDON_URL (https://host:port) and CORDON_API_KEY, and CORDON_CA for a "
+		    "private certificate (in the private stack: set -a; . var/dev.env)");
+	if (out->ca != NULL && out->ca[0] == '\0')
+		out->ca = NULL;
+	return 0;
+}
+
+static int read_answer(const struct uhttp_answer *answer, json_t **out, struct err *e)
+{
+	scope_json json_t *body = NULL;
+	struct err ignored = ERR_INIT;
+	const json_t *error;
+
+	if (json_parse(buf_text(&answer->body), answer->body.len, &body, &ignored) != 0)
+		return err_set(e, ERR_PROTOCOL, 0, "the server answered %ld without JSON",
+			       answer->status);
+	if (answer->status >= 200 && answer->status < 300) {
+		*out = json_incref(body);
+		return 0;
+	}
+	error = json_object_get(body, "error");
+	return err_set(e, answer->status == 404 ? ERR_NOT_FOUND : ERR_INVALID, 0,
+		       "the server answered %ld %s: %s", answer->status,
+		       json_is_string(json_object_get(error, "code"))
+			   ? json_string_value(json_object_get(error, "code"))
+			   : "",
+		       json_is_string(json_object_get(error, "message"))
+			   ? json_string_value(json_object_get(error, "message"))
+			   : "");
+}
+
+int client_call(const struct client *client, const char *method, const char *path,
+		const char *prefer, json_t *body, json_t **out, struct err *e)
+{
+	char url[1024];
+	char key[128];
+	char want[64];
+	const char *headers[5] = {key, "Content-Type: application/json",
+				  "Accept: application/json"};
+	scope_buf struct buf text;
+	struct uhttp_answer answer;
+	struct uhttp_request request = {.method = method,
+					.url = url,
+					.ca_file = client->ca,
+					.headers = headers,
+					.timeout_ms = CALL_TIMEOUT_MS,
+					.max_answer = LIMIT_REPLY_BYTES};
+	int result;
+
+	buf_init(&text, LIMIT_BODY_BYTES);
+	(void)snprintf(url, sizeof(url), "%s%s", client->url, path);
+	(void)snprintf(key, sizeof(key), "X-API-KEY: %s", client->key);
+	(void)snprintf(want, sizeof(want), "Prefer: %s", prefer == NULL ? "" : prefer);
+	if (prefer != NULL)
+		headers[3] = want;
+	if (body != NULL) {
+		if (json_write(&text, body, e) != 0)
+			return -1;
+		request.body = buf_text(&text);
+		request.body_length = text.len;
+	}
+	if (uhttp_do(&request, &answer, e) != 0)
+		return -1;
+	result = read_answer(&answer, out, e);
+	uhttp_answer_release(&answer);
+	return result;
+}
+
+/* --- the stream
+ * ------------------------------------------------------------------------------------------------
+ */
+
+struct session {
+	const struct client *client;
+	client_frame *each;
+	void *arg;
+	struct buf text;
+	uint64_t next_seq;
+	bool connected; /* at least once, in this try */
+	bool over;
+	bool ended; /* the caller or `end` finished it */
+	char reason[160];
+};
+
+static void take_frame(struct session *s)
+{
+	scope_json json_t *frame = NULL;
+	struct err e = ERR_INIT;
+	const json_t *seq;
+
+	if (json_parse(buf_text(&s->text), s->text.len, &frame, &e) != 0)
+		return;
+	seq = json_object_get(frame, "seq");
+	if (json_is_integer(seq) && json_integer_value(seq) > 0)
+		s->next_seq = (uint64_t)json_integer_value(seq) + 1;
+	if (s->each(frame, s->arg))
+		s->ended = true;
+}
+
+static int session_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+			    size_t len)
+{
+	struct session *s = lws_context_user(lws_get_context(wsi));
+	unsigned char **at = in;
+
+	(void)user;
+	switch ((int)reason) {
+	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
+		return lws_add_http_header_by_name(
+		    wsi, (const unsigned char *)"x-api-key:", (const unsigned char *)s->client->key,
+		    (int)strlen(s->client->key), at, *at + len);
+	case LWS_CALLBACK_CLIENT_ESTABLISHED:
+		s->connected = true;
+		return 0;
+	case LWS_CALLBACK_CLIENT_RECEIVE:
+		buf_add(&s->text, in, len);
+		if (lws_is_final_fragment(wsi) != 0) {
+			take_frame(s);
+			buf_reset(&s->text);
+		}
+		return s->ended ? -1 : 0;
+	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+		(void)snprintf(s->reason, sizeof(s->reason), "%.*s", in == NULL ? 0 : (int)len,
+			       in == NULL ? "" : (const char *)in);
+		s->over = true;
+		return 0;
+	case LWS_CALLBACK_CLIENT_CLOSED:
+		s->over = true;
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static const struct lws_protocols session_protocols[] = {
+    {.name = "cordonctl", .callback = session_callback, .rx_buffer_size = 65536}, {.name = NULL}};
+
+/* host and port of https://host[:port] */
+static int split_url(const char *url, char *host, size_t size, int *out_port, struct err *e)
+{
+	const char *rest = str_after(url, "https://");
+	size_t length = strcspn(rest, ":/");
+	uint64_t port = 443;
+
+	if (length == 0 || length >= size)
+		return err_set(e, ERR_INVALID, 0, "CORDON_URL has no host");
+	memcpy(host, rest, length);
+	host[length] = '\0';
+	if (rest[length] == ':') {
+		char digits[8];
+
+		(void)snprintf(digits, sizeof(digits), "%.*s", (int)strcspn(rest + length + 1, "/"),
+			       rest + length + 1);
+		if (num_u64("the port of CORDON_URL", digits, 1, 65535, &port, e) != 0)
+			return -1;
+	}
+	*out_port = (int)port;
+	return 0;
+}
+
+static int connect_once(struct session *s, const char *run_id, struct err *e)
+{
+	struct lws_context_creation_info info;
+	struct lws_client_connect_info connect;
+	struct lws_context *context;
+	char host[256];
+	char path[256];
+	int port = 443;
+
+	if (split_url(s->client->url, host, sizeof(host), &port, e) != 0)
+		return -1;
+	memset(&info, 0, sizeof(info));
+	memset(&connect, 0, sizeof(connect));
+	lws_set_log_level(0, NULL);
+	info.port = CONTEXT_PORT_NO_LISTEN;
+	info.protocols = session_protocols;
+	info.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+	info.client_ssl_ca_filepath = s->client->ca;
+	info.user = s;
+	info.gid = -1;
+	info.uid = -1;
+	context = lws_create_context(&info);
+	if (context == NULL)
+		return err_set(e, ERR_INTERNAL, 0, "lws_create_context");
+	(void)snprintf(path, sizeof(path), "/api/v1/sandbox/runs/%s/stream?from_seq=%llu", run_id,
+		       (unsigned long long)s->next_seq);
+	connect.context = context;
+	connect.address = host;
+	connect.port = port;
+	connect.path = path;
+	connect.host = host;
+	connect.origin = host;
+	connect.ssl_connection = LCCSCF_USE_SSL;
+	connect.local_protocol_name = "cordonctl";
+	s->over = false;
+	s->connected = false;
+	buf_reset(&s->text);
+	if (lws_client_connect_via_info(&connect) == NULL)
+		s->over = true;
+	while (!s->over && !s->ended && lws_service(context, 0) >= 0)
+		;
+	lws_context_destroy(context);
+	return 0;
+}
+
+int client_stream(const struct client *client, const char *run_id, client_frame *each, void *arg,
+		  struct err *e)
+{
+	struct session s = {.client = client, .each = each, .arg = arg, .next_seq = 1};
+	int result = 0;
+
+	buf_init(&s.text, LIMIT_RECORD_BYTES * 8);
+	for (int failures = 0; !s.ended && result == 0;) {
+		result = connect_once(&s, run_id, e);
+		failures = s.connected ? 0 : failures + 1;
+		if (failures > TRIES_MAX)
+			result = err_set(e, ERR_UNAVAILABLE, 0, "the stream cannot be reached: %s",
+					 s.reason);
+		if (!s.ended && result == 0)
+			clock_sleep_us(TRY_AGAIN_US);
+	}
+	buf_release(&s.text);
+	return result;
+}

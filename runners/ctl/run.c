@@ -1,0 +1,237 @@
+/* run, runs, logs: face 1 from the command line. */
+#include "runners/ctl/client.h"
+
+#include "runners/base/buf.h"
+#include "runners/base/fdio.h"
+#include "runners/base/ident.h"
+#include "runners/base/limits.h"
+#include "runners/base/mem.h"
+#include "runners/base/num.h"
+#include "runners/base/str.h"
+
+#include <fcntl.h>
+
+#define RUNS "/api/v1/sandbox/runs"
+
+struct printer {
+	bool json;
+	bool failed;
+};
+
+static void write_output(const json_t *frame, int fd, struct printer *p)
+{
+	const char *encoding = json_string_value(json_object_get(frame, "encoding"));
+	const json_t *data = json_object_get(frame, "data");
+	scope_buf struct buf bytes;
+	struct err e = ERR_INIT;
+
+	buf_init(&bytes, LIMIT_RECORD_BYTES * 2);
+	if (encoding != NULL && str_equal(encoding, "base64"))
+		(void)str_unbase64(&bytes, json_string_value(data), json_string_length(data));
+	else if (json_is_string(data))
+		buf_add(&bytes, json_string_value(data), json_string_length(data));
+	if (fd_write_full(fd, buf_text(&bytes), bytes.len, &e) != 0)
+		p->failed = true;
+}
+
+static bool print_frame(const json_t *frame, void *arg)
+{
+	struct printer *p = arg;
+	const char *type = json_string_value(json_object_get(frame, "type"));
+	const char *event = json_string_value(json_object_get(frame, "event"));
+	bool end =
+	    type != NULL && event != NULL && str_equal(type, "event") && str_equal(event, "end");
+
+	if (p->json) {
+		ctl_print_json(json_deep_copy(frame));
+		(void)fflush(stdout);
+	} else if (type != NULL && str_equal(type, "stdout")) {
+		write_output(frame, STDOUT_FILENO, p);
+	} else if (type != NULL && str_equal(type, "stderr")) {
+		write_output(frame, STDERR_FILENO, p);
+	} else if (type != NULL && str_equal(type, "truncated")) {
+		(void)fprintf(stderr, "cordonctl: output was cut: %s\n",
+			      json_string_value(json_object_get(frame, "reason")));
+	}
+	return end || p->failed;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+
+	return text == NULL ? "" : text;
+}
+
+/* The exit code of the command; what is no exit gives 1 and a line. */
+static int final_status(const struct ctl *ctl, const struct client *client, const char *id)
+{
+	scope_json json_t *run = NULL;
+	struct err e = ERR_INIT;
+	char path[128];
+	const json_t *code;
+
+	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
+	if (client_call(client, "GET", path, NULL, NULL, &run, &e) != 0)
+		return ctl_fail(ctl, &e);
+	code = json_object_get(run, "exit_code");
+	if (ctl->json)
+		ctl_print_json(json_incref(run));
+	else if (!str_equal(text_of(run, "phase"), "completed"))
+		(void)fprintf(stderr, "cordonctl: run %s %s: %s\n", id, text_of(run, "phase"),
+			      text_of(run, "message"));
+	return json_is_integer(code) ? (int)(json_integer_value(code) & 255) : CTL_EXIT_FAILED;
+}
+
+static int add_file(json_t *files, const char *path, struct err *e)
+{
+	scope_buf struct buf bytes;
+	scope_buf struct buf text;
+	const char *base = strrchr(path, '/');
+
+	buf_init(&bytes, LIMIT_FILES_BYTES);
+	buf_init(&text, LIMIT_FILES_BYTES * 2);
+	if (fd_read_file(AT_FDCWD, path, &bytes, e) != 0)
+		return -1;
+	str_base64(&text, buf_text(&bytes), bytes.len);
+	if (json_array_append_new(files,
+				  json_pack("{s:s, s:s}", "path", base == NULL ? path : base + 1,
+					    "content_b64", buf_text(&text))) != 0)
+		return err_set(e, ERR_NOMEM, 0, "files");
+	return 0;
+}
+
+/* The body of POST /runs from the words; NULL after a message. */
+static json_t *read_words(struct ctl *ctl, int *out_status)
+{
+	json_t *body = json_pack("{s:s, s:s}", "spec_version", "1.1", "trust_level", "standard");
+	json_t *files = json_array();
+	json_t *patterns = json_array();
+	json_t *command = json_array();
+	const char *image = ctl_option(ctl, "--image");
+	const char *timeout = ctl_option(ctl, "--timeout");
+	const char *value;
+	struct err e = ERR_INIT;
+	uint64_t seconds = 0;
+	int bad = 0;
+
+	bad |= json_object_set_new(body, "base_image", json_string(image == NULL ? "host" : image));
+	if (timeout != NULL && num_u64("--timeout", timeout, 1, 3600, &seconds, &e) == 0)
+		bad |= json_object_set_new(body, "timeout_sec", json_integer((json_int_t)seconds));
+	while (e.code == ERR_NONE && (value = ctl_option(ctl, "--file")) != NULL)
+		(void)add_file(files, value, &e);
+	while ((value = ctl_option(ctl, "--artifact")) != NULL)
+		bad |= json_array_append_new(patterns, json_string(value));
+	bad |= json_object_set_new(body, "files", files);
+	bad |= json_object_set_new(body, "capture_patterns", patterns);
+	if (e.code != ERR_NONE) {
+		*out_status = ctl_fail(ctl, &e);
+	} else if (ctl->argc < 2 || !str_equal(ctl->argv[0], "--")) {
+		*out_status = ctl_usage("run needs -- and a command");
+	} else {
+		for (int i = 1; i < ctl->argc; i++)
+			bad |= json_array_append_new(command, json_string(ctl->argv[i]));
+		bad |= json_object_set(body, "command", command);
+		*out_status = bad != 0 ? ctl_usage("a word of the command is not UTF-8") : 0;
+	}
+	json_decref(command);
+	if (*out_status != 0) {
+		json_decref(body);
+		return NULL;
+	}
+	return body;
+}
+
+int ctl_run(struct ctl *ctl)
+{
+	scope_json json_t *body = NULL;
+	scope_json json_t *run = NULL;
+	struct printer printer = {.json = ctl->json};
+	struct client client;
+	struct err e = ERR_INIT;
+	int status = 0;
+
+	body = read_words(ctl, &status);
+	if (body == NULL)
+		return status;
+	if (client_open(&client, &e) != 0 ||
+	    client_call(&client, "POST", RUNS, "respond-async", body, &run, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (!ctl->json)
+		(void)fprintf(stderr, "cordonctl: run %s\n", text_of(run, "id"));
+	if (client_stream(&client, text_of(run, "id"), print_frame, &printer, &e) != 0)
+		return ctl_fail(ctl, &e);
+	return final_status(ctl, &client, text_of(run, "id"));
+}
+
+static void print_run(const json_t *run)
+{
+	const json_t *code = json_object_get(run, "exit_code");
+	char exit_text[16] = "-";
+
+	if (json_is_integer(code))
+		(void)snprintf(exit_text, sizeof(exit_text), "%d", (int)json_integer_value(code));
+	(void)printf("%s  %-9s  %4s  %-18s  %s  %s\n", text_of(run, "id"), text_of(run, "phase"),
+		     exit_text, text_of(run, "status_reason_code"), text_of(run, "created_at"),
+		     text_of(run, "base_image"));
+}
+
+int ctl_runs(struct ctl *ctl)
+{
+	scope_json json_t *answer = NULL;
+	const char *limit = ctl_option(ctl, "--limit");
+	const char *phase = ctl_option(ctl, "--phase");
+	struct client client;
+	struct err e = ERR_INIT;
+	char path[256];
+	uint64_t count = 20;
+	int status = ctl_finish(ctl);
+
+	if (status != 0)
+		return status;
+	if (limit != NULL && num_u64("--limit", limit, 1, 100, &count, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (phase != NULL && strspn(phase, "abcdefghijklmnopqrstuvwxyz_") != strlen(phase))
+		return ctl_usage("--phase is a word like completed");
+	(void)snprintf(path, sizeof(path), RUNS "?limit=%llu%s%s", (unsigned long long)count,
+		       phase == NULL ? "" : "&phase=", phase == NULL ? "" : phase);
+	if (client_open(&client, &e) != 0 ||
+	    client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (ctl->json) {
+		ctl_print_json(json_incref(answer));
+		return 0;
+	}
+	for (size_t i = 0; i < json_array_size(json_object_get(answer, "items")); i++)
+		print_run(json_array_get(json_object_get(answer, "items"), i));
+	return 0;
+}
+
+int ctl_logs(struct ctl *ctl)
+{
+	scope_json json_t *run = NULL;
+	bool follow = ctl_flag(ctl, "-f") || ctl_flag(ctl, "--follow");
+	const char *id = ctl_word(ctl);
+	struct printer printer = {.json = ctl->json};
+	struct client client;
+	struct err e = ERR_INIT;
+	char path[128];
+	int status = ctl_finish(ctl);
+
+	if (status != 0)
+		return status;
+	if (id == NULL || !ident_is_uuid(id))
+		return ctl_usage("logs needs the id of a run");
+	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
+	if (client_open(&client, &e) != 0 ||
+	    client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (!follow && str_equal(text_of(run, "finished_at"), "")) {
+		(void)fprintf(stderr, "cordonctl: run %s is %s: use -f to follow it\n", id,
+			      text_of(run, "phase"));
+		return CTL_EXIT_FOUND;
+	}
+	if (client_stream(&client, id, print_frame, &printer, &e) != 0)
+		return ctl_fail(ctl, &e);
+	return 0;
+}

@@ -1,0 +1,848 @@
+#include "runners/supervisor/jobs.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/log.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+#include "runners/core/notify.h"
+#include "runners/core/store_sweep.h"
+
+#include <errno.h>
+#include <openssl/sha.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#define CLAIM_BATCH    16
+#define RETRY_US       (300 * CLOCK_US_PER_MS)
+#define WISHES_US      (2 * CLOCK_US_PER_S)
+#define RETENTION_US   (30 * CLOCK_US_PER_S)
+#define RETENTION_MAX  50
+#define SPEC_MAX_BYTES (16U << 20)
+
+struct event_node {
+	struct event_node *next;
+	struct jobs_event event;
+};
+
+struct end_node {
+	struct end_node *next;
+	struct run_result *result;
+};
+
+struct running_node {
+	struct running_node *next;
+	struct claim claim;
+};
+
+struct jobs {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	int event_fd;
+	/* under the lock */
+	struct event_node *events;
+	struct event_node **events_tail;
+	struct end_node *ends;
+	struct end_node **ends_tail;
+	struct running_node *running;
+	unsigned int free;
+	bool look;
+	bool look_wishes;
+	bool running_now;
+	bool stop;
+	/* the thread's own */
+	const struct policy *policy;
+	char instance[IDENT_UUID_SIZE];
+	struct store *db;
+	struct notifier to_gate;
+	struct swept swept;
+	struct beat_watch watch;
+	struct swept dead;
+	bool registered;
+	int64_t next_beat_us;
+	int64_t next_poll_us;
+	int64_t next_wishes_us;
+	int64_t next_retention_us;
+	int64_t next_watch_us;
+	bool was_down;
+};
+
+void run_result_free(struct run_result *result)
+{
+	if (result == NULL)
+		return;
+	for (size_t i = 0; i < result->artifact_count; i++)
+		mem_free(result->artifacts[i].path);
+	mem_free(result->artifacts);
+	mem_free(result->usage);
+	mem_free(result);
+}
+
+/* --- the loop's side
+ * -------------------------------------------------------------------------------------------- */
+
+int jobs_fd(const struct jobs *jobs)
+{
+	return jobs->event_fd;
+}
+
+bool jobs_next(struct jobs *jobs, struct jobs_event *out)
+{
+	struct event_node *node;
+	uint64_t count;
+
+	(void)pthread_mutex_lock(&jobs->lock);
+	node = jobs->events;
+	if (node != NULL) {
+		jobs->events = node->next;
+		if (jobs->events == NULL)
+			jobs->events_tail = &jobs->events;
+	} else {
+		(void)!read(jobs->event_fd, &count, sizeof(count));
+	}
+	(void)pthread_mutex_unlock(&jobs->lock);
+	if (node == NULL)
+		return false;
+	*out = node->event;
+	mem_free(node);
+	return true;
+}
+
+static void poke(struct jobs *jobs)
+{
+	(void)pthread_cond_signal(&jobs->wake);
+	(void)pthread_mutex_unlock(&jobs->lock);
+}
+
+void jobs_capacity(struct jobs *jobs, unsigned int free)
+{
+	(void)pthread_mutex_lock(&jobs->lock);
+	if (free > jobs->free)
+		jobs->look = true;
+	jobs->free = free;
+	poke(jobs);
+}
+
+void jobs_look(struct jobs *jobs)
+{
+	(void)pthread_mutex_lock(&jobs->lock);
+	jobs->look = true;
+	poke(jobs);
+}
+
+void jobs_look_wishes(struct jobs *jobs)
+{
+	(void)pthread_mutex_lock(&jobs->lock);
+	jobs->look_wishes = true;
+	poke(jobs);
+}
+
+void jobs_running(struct jobs *jobs, const struct claim *claim, bool now)
+{
+	struct running_node *node = mem_zalloc(1, sizeof(*node));
+
+	/* without it the phase stays `starting` until the end: no harm */
+	if (node == NULL)
+		return;
+	node->claim = *claim;
+	(void)pthread_mutex_lock(&jobs->lock);
+	node->next = jobs->running;
+	jobs->running = node;
+	jobs->running_now = jobs->running_now || now;
+	poke(jobs);
+}
+
+void jobs_end(struct jobs *jobs, struct run_result *result)
+{
+	struct end_node *node = mem_zalloc(1, sizeof(*node));
+
+	if (node == NULL) {
+		/* the sweep of a later instance ends it as lost */
+		log_event(LOG_ERROR, "end_lost", "run=%s", result->claim.run_id);
+		run_result_free(result);
+		return;
+	}
+	node->result = result;
+	(void)pthread_mutex_lock(&jobs->lock);
+	*jobs->ends_tail = node;
+	jobs->ends_tail = &node->next;
+	poke(jobs);
+}
+
+/* --- the thread's side
+ * ------------------------------------------------------------------------------------------ */
+
+static void put_event(struct jobs *jobs, const struct jobs_event *event)
+{
+	struct event_node *node = mem_zalloc(1, sizeof(*node));
+	uint64_t one = 1;
+
+	if (node == NULL) {
+		mem_free(event->spec);
+		return;
+	}
+	node->event = *event;
+	(void)pthread_mutex_lock(&jobs->lock);
+	*jobs->events_tail = node;
+	jobs->events_tail = &node->next;
+	(void)pthread_mutex_unlock(&jobs->lock);
+	(void)!write(jobs->event_fd, &one, sizeof(one));
+}
+
+static void put_simple(struct jobs *jobs, enum jobs_event_kind kind, const char *run_id)
+{
+	struct jobs_event event = {.kind = kind};
+
+	if (run_id != NULL)
+		(void)snprintf(event.claim.run_id, sizeof(event.claim.run_id), "%s", run_id);
+	put_event(jobs, &event);
+}
+
+static void tell_gate(struct jobs *jobs, const struct swept *ids, const char *why)
+{
+	for (size_t i = 0; i < ids->count; i++) {
+		log_event(LOG_WARNING, "run_swept", "run=%s reason=%s", ids->ids[i], why);
+		(void)notify_send(&jobs->to_gate, "run", ids->ids[i], NOTICE_ENDED);
+	}
+}
+
+static int end_owner(struct jobs *jobs, const char *instance, struct err *e)
+{
+	do {
+		if (sweep_owner(jobs->db, instance, &jobs->swept, e) != 0)
+			return -1;
+		tell_gate(jobs, &jobs->swept, "box_lost");
+	} while (jobs->swept.count == SWEEP_BATCH);
+	return 0;
+}
+
+/* This process holds the node's lock, so every other instance of the node is dead: what it held
+ * ends now. */
+static int take_over(struct jobs *jobs, struct err *e)
+{
+	int got;
+	size_t count = 0;
+	scope_free char(*old)[IDENT_UUID_SIZE] = mem_zalloc(SWEEP_MAX_WATCH, sizeof(*old));
+	struct store_value me[] = {SV_TEXT(jobs->instance), SV_TEXT(jobs->policy->node)};
+
+	if (old == NULL)
+		return err_set(e, ERR_NOMEM, 0, "take over");
+	if (store_query(jobs->db, STMT_RUNNER_LIST, NULL, 0, e) != 0)
+		return -1;
+	while ((got = store_next(jobs->db, e)) == 1 && count < SWEEP_MAX_WATCH)
+		if (str_equal(store_text(jobs->db, 1), jobs->policy->node) &&
+		    str_copy(old[count], IDENT_UUID_SIZE, store_text(jobs->db, 0)) == 0)
+			count++;
+	store_done(jobs->db);
+	if (got < 0)
+		return -1;
+	for (size_t i = 0; i < count; i++)
+		if (!str_equal(old[i], jobs->instance) && end_owner(jobs, old[i], e) != 0)
+			return -1;
+	if (store_exec(jobs->db, STMT_RUNNER_INSERT, me, ARRAY_LEN(me), NULL, e) != 0)
+		return -1;
+	jobs->registered = true;
+	log_event(LOG_INFO, "registered", "runner=%s node=%s", jobs->instance, jobs->policy->node);
+	return 0;
+}
+
+static int write_running(struct jobs *jobs, struct err *e)
+{
+	struct running_node *list;
+
+	(void)pthread_mutex_lock(&jobs->lock);
+	list = jobs->running;
+	jobs->running = NULL;
+	jobs->running_now = false;
+	(void)pthread_mutex_unlock(&jobs->lock);
+	while (list != NULL) {
+		struct running_node *node = list;
+		struct store_value in[] = {SV_TEXT(node->claim.run_id)};
+		uint64_t changed = 0;
+
+		list = node->next;
+		/* a run that has ended meanwhile matches nothing */
+		if (e->code == ERR_NONE &&
+		    store_exec(jobs->db, STMT_RUN_RUNNING, in, 1, &changed, e) == 0 && changed == 1)
+			(void)notify_send(&jobs->to_gate, "run", node->claim.run_id,
+					  NOTICE_RUNNING);
+		mem_free(node);
+	}
+	return e->code == ERR_NONE ? 0 : -1;
+}
+
+static int beat(struct jobs *jobs, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(jobs->instance)};
+	uint64_t changed = 0;
+
+	if (store_exec(jobs->db, STMT_RUNNER_BEAT, in, 1, &changed, e) != 0)
+		return -1;
+	if (changed == 0) {
+		log_event(LOG_ERROR, "outlawed", "runner=%s", jobs->instance);
+		put_simple(jobs, JOBS_OUTLAWED, NULL);
+	}
+	return write_running(jobs, e);
+}
+
+/* --- claims
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+struct claim_work {
+	struct jobs *jobs;
+	unsigned int most;
+	struct jobs_event found[CLAIM_BATCH];
+	size_t count;
+};
+
+static void drop_found(struct claim_work *w)
+{
+	for (size_t i = 0; i < w->count; i++)
+		mem_free(w->found[i].spec);
+	w->count = 0;
+}
+
+static int read_claim(struct store *db, struct jobs_event *event, struct err *e)
+{
+	size_t length;
+	const char *spec = store_bytes(db, 5, &length);
+
+	memset(event, 0, sizeof(*event));
+	event->kind = JOBS_CLAIMED;
+	event->claim.job_id = (uint64_t)store_i64(db, 0);
+	if (str_copy(event->claim.run_id, sizeof(event->claim.run_id), store_text(db, 1)) != 0 ||
+	    str_copy(event->claim.tenant, sizeof(event->claim.tenant), store_text(db, 2)) != 0 ||
+	    str_copy(event->claim.user, sizeof(event->claim.user), store_text(db, 3)) != 0 ||
+	    str_copy(event->claim.request_id, sizeof(event->claim.request_id), store_text(db, 6)) !=
+		0)
+		return err_set(e, ERR_INTERNAL, 0, "a job row has a value that is too long");
+	if (ident_random(event->claim.token, sizeof(event->claim.token), e) != 0)
+		return -1;
+	event->spec = length > SPEC_MAX_BYTES ? NULL : mem_dup_bytes(spec, length);
+	event->spec_length = length;
+	return event->spec == NULL ? err_set(e, ERR_NOMEM, 0, "spec") : 0;
+}
+
+static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_event *event,
+			struct err *e)
+{
+	struct claim *claim = &event->claim;
+	struct store_value job[] = {SV_TEXT(w->jobs->instance),
+				    SV_BYTES(claim->token, sizeof(claim->token)),
+				    SV_I64((int64_t)claim->job_id)};
+	struct store_value run[] = {SV_TEXT(claim->run_id)};
+	struct store_value user[] = {SV_TEXT(claim->tenant), SV_TEXT(claim->user)};
+	uint64_t changed = 0;
+	int got;
+
+	/* a claim is an UPDATE that must match one row */
+	if (store_exec(db, STMT_JOB_CLAIM, job, ARRAY_LEN(job), &changed, e) != 0)
+		return -1;
+	if (changed != 1)
+		return err_set(e, ERR_INTERNAL, 0, "job %llu cannot be claimed",
+			       (unsigned long long)claim->job_id);
+	if (store_exec(db, STMT_RUN_STARTING, run, 1, NULL, e) != 0)
+		return -1;
+	got = store_query_row(db, STMT_USAGE_GET, user, ARRAY_LEN(user), e);
+	if (got < 0)
+		return -1;
+	claim->user_artifact_bytes = got == 1 ? (uint64_t)store_i64(db, 0) : 0;
+	store_done(db);
+	return 0;
+}
+
+static int claim_body(struct store *db, void *arg, struct err *e)
+{
+	struct claim_work *w = arg;
+	struct store_value in[] = {SV_TEXT(w->jobs->policy->node), SV_I64(w->most)};
+	int got;
+
+	drop_found(w);
+	if (store_query(db, STMT_JOB_CLAIM_NEXT, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < w->most) {
+		if (read_claim(db, &w->found[w->count], e) != 0)
+			got = -1;
+		else
+			w->count++;
+	}
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++)
+		if (mark_claimed(db, w, &w->found[i], e) != 0)
+			got = -1;
+	return got < 0 ? -1 : 0;
+}
+
+/*
+ * Claims as many as fit. After a COMMIT whose answer was lost the claims may be ours without our
+ * knowing: they stay `starting` until this instance ends, so look at what the table says and put
+ * them back.
+ */
+static int put_back_unknown(struct jobs *jobs, struct claim_work *w, struct err *e)
+{
+	for (size_t i = 0; i < w->count; i++) {
+		const struct claim *claim = &w->found[i].claim;
+		struct store_value job[] = {SV_I64((int64_t)claim->job_id),
+					    SV_BYTES(claim->token, sizeof(claim->token))};
+		struct store_value run[] = {SV_TEXT(claim->run_id)};
+		uint64_t changed = 0;
+
+		if (store_exec(jobs->db, STMT_JOB_RELEASE, job, ARRAY_LEN(job), &changed, e) != 0)
+			return -1;
+		if (changed == 1 &&
+		    store_exec(jobs->db, STMT_RUN_BACK_TO_QUEUE, run, 1, NULL, e) != 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_count, struct err *e)
+{
+	struct claim_work *w = mem_zalloc(1, sizeof(*w));
+	int result;
+
+	*out_count = 0;
+	if (w == NULL)
+		return err_set(e, ERR_NOMEM, 0, "claim");
+	w->jobs = jobs;
+	w->most = most < CLAIM_BATCH ? most : CLAIM_BATCH;
+	result = store_retry(jobs->db, claim_body, w, e);
+	if (result == 0) {
+		*out_count = (unsigned int)w->count;
+		(void)pthread_mutex_lock(&jobs->lock);
+		jobs->free -= jobs->free < w->count ? jobs->free : (unsigned int)w->count;
+		(void)pthread_mutex_unlock(&jobs->lock);
+		for (size_t i = 0; i < w->count; i++)
+			put_event(jobs, &w->found[i]);
+		w->count = 0;
+	} else if (e->code == ERR_UNKNOWN_OUTCOME) {
+		struct err again = ERR_INIT;
+
+		(void)put_back_unknown(jobs, w, &again);
+	}
+	drop_found(w);
+	mem_free(w);
+	return result;
+}
+
+static int claim_all(struct jobs *jobs, struct err *e)
+{
+	for (;;) {
+		unsigned int free;
+		unsigned int got;
+
+		(void)pthread_mutex_lock(&jobs->lock);
+		free = jobs->stop ? 0 : jobs->free;
+		jobs->look = false;
+		(void)pthread_mutex_unlock(&jobs->lock);
+		if (free == 0)
+			return 0;
+		if (claim_some(jobs, free, &got, e) != 0)
+			return -1;
+		if (got < CLAIM_BATCH)
+			return 0;
+	}
+}
+
+/* --- ends
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+struct end_work {
+	const struct run_result *result;
+	bool lost;
+};
+
+static int insert_artifacts(struct store *db, const struct run_result *r, struct err *e)
+{
+	struct store_value usage[] = {SV_TEXT(r->claim.tenant), SV_TEXT(r->claim.user),
+				      SV_I64((int64_t)r->artifact_bytes)};
+
+	for (size_t i = 0; i < r->artifact_count; i++) {
+		const struct ended_artifact *a = &r->artifacts[i];
+		unsigned char hash[SHA256_DIGEST_LENGTH];
+		struct store_value in[] = {
+		    SV_TEXT(r->claim.run_id),          SV_I64((int64_t)i),
+		    SV_BYTES(a->path, a->path_length), SV_BYTES(hash, sizeof(hash)),
+		    SV_I64((int64_t)a->size_bytes),    SV_I64(a->mtime_sec)};
+
+		(void)SHA256((const unsigned char *)a->path, a->path_length, hash);
+		if (store_exec(db, STMT_ARTIFACT_INSERT, in, ARRAY_LEN(in), NULL, e) != 0)
+			return -1;
+	}
+	if (r->artifact_bytes == 0)
+		return 0;
+	return store_exec(db, STMT_USAGE_ADD, usage, ARRAY_LEN(usage), NULL, e);
+}
+
+static int end_body(struct store *db, void *arg, struct err *e)
+{
+	struct end_work *w = arg;
+	const struct run_result *r = w->result;
+	struct store_value held[] = {SV_I64((int64_t)r->claim.job_id),
+				     SV_BYTES(r->claim.token, sizeof(r->claim.token))};
+	struct store_value job[] = {SV_I64((int64_t)r->claim.job_id)};
+	struct store_value run[] = {SV_TEXT(run_phase_name(r->phase)),
+				    SV_TEXT(r->ours ? "failed" : "finished"),
+				    SV_TEXT(r->message),
+				    r->has_exit ? SV_I64(r->exit_code) : SV_NULL,
+				    SV_I64((int64_t)r->last_seq),
+				    SV_TEXT(r->usage),
+				    SV_I64((int64_t)r->log_bytes),
+				    SV_I64((int64_t)r->artifact_bytes),
+				    SV_TEXT(r->claim.run_id)};
+	uint64_t changed = 0;
+	int got = store_query_row(db, STMT_JOB_HELD, held, ARRAY_LEN(held), e);
+
+	store_done(db);
+	w->lost = got == 0;
+	if (got <= 0)
+		return got;
+	if (store_exec(db, STMT_RUN_END, run, ARRAY_LEN(run), &changed, e) != 0)
+		return -1;
+	if (changed != 1)
+		return err_set(e, ERR_INTERNAL, 0, "run %s was not active", r->claim.run_id);
+	if (insert_artifacts(db, r, e) != 0)
+		return -1;
+	return store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
+}
+
+/* After a COMMIT without answer: the job row is gone exactly when it happened. The next try finds
+ * that as `lost`. */
+static int save_end(struct jobs *jobs, const struct run_result *result, struct err *e)
+{
+	struct end_work w = {.result = result};
+	bool unknown = false;
+
+	for (;;) {
+		if (store_retry(jobs->db, end_body, &w, e) == 0)
+			break;
+		if (e->code != ERR_UNKNOWN_OUTCOME || unknown)
+			return -1;
+		unknown = true;
+		err_clear(e);
+	}
+	if (w.lost && !unknown) {
+		log_event(LOG_WARNING, "claim_lost", "req=%s run=%s", result->claim.request_id,
+			  result->claim.run_id);
+		put_simple(jobs, JOBS_LOST, result->claim.run_id);
+		return 0;
+	}
+	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
+		  result->claim.request_id, result->claim.run_id, run_phase_name(result->phase),
+		  result->message);
+	(void)notify_send(&jobs->to_gate, "run", result->claim.run_id, NOTICE_ENDED);
+	put_simple(jobs, JOBS_SAVED, result->claim.run_id);
+	return 0;
+}
+
+static int save_ends(struct jobs *jobs, struct err *e)
+{
+	for (;;) {
+		struct end_node *node;
+
+		(void)pthread_mutex_lock(&jobs->lock);
+		node = jobs->ends;
+		(void)pthread_mutex_unlock(&jobs->lock);
+		if (node == NULL)
+			return 0;
+		/* only this thread takes nodes away, so it stays the first one while it is saved */
+		if (save_end(jobs, node->result, e) != 0) {
+			if (e->code == ERR_UNAVAILABLE || e->code == ERR_UNKNOWN_OUTCOME ||
+			    e->code == ERR_STORAGE || e->code == ERR_NOMEM)
+				return -1;
+			/* a fault of ours must not hold up all others: the sweep ends this one */
+			log_err(LOG_ERROR, "end_refused", e, "run=%s", node->result->claim.run_id);
+			err_clear(e);
+			put_simple(jobs, JOBS_LOST, node->result->claim.run_id);
+		}
+		(void)pthread_mutex_lock(&jobs->lock);
+		jobs->ends = node->next;
+		if (jobs->ends == NULL)
+			jobs->ends_tail = &jobs->ends;
+		(void)pthread_mutex_unlock(&jobs->lock);
+		run_result_free(node->result);
+		mem_free(node);
+	}
+}
+
+/* --- wishes, retention, sweeps
+ * ---------------------------------------------------------------------------------- */
+
+static int read_wishes(struct jobs *jobs, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(jobs->instance)};
+	int got;
+
+	if (store_query(jobs->db, STMT_RUN_CANCEL_WISHES, in, 1, e) != 0)
+		return -1;
+	while ((got = store_next(jobs->db, e)) == 1)
+		put_simple(jobs, JOBS_WISH, store_text(jobs->db, 0));
+	return got;
+}
+
+struct retention_work {
+	struct jobs *jobs;
+	char ids[RETENTION_MAX][IDENT_UUID_SIZE];
+	char tenants[RETENTION_MAX][65];
+	char users[RETENTION_MAX][65];
+	int64_t bytes[RETENTION_MAX];
+	size_t count;
+};
+
+/* Logs and artifacts whose time is over: the rows first, then the files. */
+static int files_body(struct store *db, void *arg, struct err *e)
+{
+	struct retention_work *w = arg;
+	struct store_value in[] = {SV_I64(w->jobs->policy->runs.artifact_ttl_hours * 3600),
+				   SV_I64(RETENTION_MAX)};
+	int got;
+
+	w->count = 0;
+	if (store_query(db, STMT_ARTIFACT_EXPIRED, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX) {
+		size_t i = w->count;
+
+		if (str_copy(w->ids[i], IDENT_UUID_SIZE, store_text(db, 0)) != 0 ||
+		    str_copy(w->tenants[i], 65, store_text(db, 1)) != 0 ||
+		    str_copy(w->users[i], 65, store_text(db, 2)) != 0)
+			continue;
+		w->bytes[w->count++] = store_i64(db, 3);
+	}
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++) {
+		struct store_value id[] = {SV_TEXT(w->ids[i])};
+		struct store_value less[] = {SV_I64(w->bytes[i]), SV_I64(w->bytes[i]),
+					     SV_TEXT(w->tenants[i]), SV_TEXT(w->users[i])};
+
+		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_RUN_FILES_GONE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_USAGE_SUBTRACT, less, ARRAY_LEN(less), NULL, e) != 0)
+			got = -1;
+	}
+	return got < 0 ? -1 : 0;
+}
+
+static int rows_body(struct store *db, void *arg, struct err *e)
+{
+	struct retention_work *w = arg;
+	struct store_value in[] = {SV_I64(w->jobs->policy->runs.row_ttl_days * 86400),
+				   SV_I64(RETENTION_MAX)};
+	int got;
+
+	w->count = 0;
+	if (store_query(db, STMT_RUN_EXPIRED_ROWS, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX)
+		if (str_copy(w->ids[w->count], IDENT_UUID_SIZE, store_text(db, 0)) == 0)
+			w->count++;
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++) {
+		struct store_value id[] = {SV_TEXT(w->ids[i])};
+
+		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_RUN_DELETE, id, 1, NULL, e) != 0)
+			got = -1;
+	}
+	return got < 0 ? -1 : 0;
+}
+
+static int retention(struct jobs *jobs, struct err *e)
+{
+	scope_free struct retention_work *w = mem_zalloc(1, sizeof(*w));
+
+	if (w == NULL)
+		return err_set(e, ERR_NOMEM, 0, "retention");
+	w->jobs = jobs;
+	do {
+		if (store_retry(jobs->db, files_body, w, e) != 0)
+			return -1;
+		for (size_t i = 0; i < w->count; i++)
+			put_simple(jobs, JOBS_EXPIRED, w->ids[i]);
+	} while (w->count == RETENTION_MAX);
+	do {
+		if (store_retry(jobs->db, rows_body, w, e) != 0)
+			return -1;
+		for (size_t i = 0; i < w->count; i++)
+			put_simple(jobs, JOBS_EXPIRED, w->ids[i]);
+	} while (w->count == RETENTION_MAX);
+	return 0;
+}
+
+static int periodic(struct jobs *jobs, struct err *e)
+{
+	int64_t now = clock_monotonic_us();
+
+	if (now >= jobs->next_beat_us) {
+		jobs->next_beat_us = now + jobs->policy->runner.beat_ms * CLOCK_US_PER_MS;
+		if (beat(jobs, e) != 0)
+			return -1;
+	}
+	if (now >= jobs->next_retention_us) {
+		jobs->next_retention_us = now + RETENTION_US;
+		if (retention(jobs, e) != 0)
+			return -1;
+	}
+	if (now >= jobs->next_watch_us) {
+		jobs->next_watch_us = now + CLOCK_US_PER_S;
+		if (sweep_watch(jobs->db, &jobs->watch,
+				jobs->policy->runner.dead_after_ms * CLOCK_US_PER_MS, &jobs->dead,
+				e) != 0)
+			return -1;
+		for (size_t i = 0; i < jobs->dead.count; i++)
+			if (!str_equal(jobs->dead.ids[i], jobs->instance) &&
+			    end_owner(jobs, jobs->dead.ids[i], e) != 0)
+				return -1;
+	}
+	return 0;
+}
+
+/* Everything that is to do now, the ends first. */
+static int work(struct jobs *jobs, struct err *e)
+{
+	int64_t now = clock_monotonic_us();
+	bool look;
+	bool wishes;
+	bool running;
+
+	if (!jobs->registered && take_over(jobs, e) != 0)
+		return -1;
+	if (save_ends(jobs, e) != 0)
+		return -1;
+	(void)pthread_mutex_lock(&jobs->lock);
+	look = jobs->look || now >= jobs->next_poll_us;
+	wishes = jobs->look_wishes || now >= jobs->next_wishes_us;
+	running = jobs->running_now;
+	jobs->look_wishes = false;
+	(void)pthread_mutex_unlock(&jobs->lock);
+	if (look) {
+		jobs->next_poll_us = now + jobs->policy->runner.poll_ms * CLOCK_US_PER_MS;
+		if (claim_all(jobs, e) != 0)
+			return -1;
+	}
+	if (running && write_running(jobs, e) != 0)
+		return -1;
+	if (wishes) {
+		jobs->next_wishes_us = now + WISHES_US;
+		if (read_wishes(jobs, e) != 0)
+			return -1;
+	}
+	return periodic(jobs, e);
+}
+
+static bool has_work(const struct jobs *jobs)
+{
+	return jobs->ends != NULL || (jobs->look && jobs->free > 0) || jobs->look_wishes ||
+	       jobs->running_now;
+}
+
+/* False: stop, all is saved. */
+static bool wait_for_work(struct jobs *jobs, bool failed)
+{
+	struct timespec until;
+	int64_t wait_us = failed ? RETRY_US : 200 * CLOCK_US_PER_MS;
+	bool go_on;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)(wait_us * 1000);
+	if (until.tv_nsec >= 1000000000L) {
+		until.tv_nsec -= 1000000000L;
+		until.tv_sec++;
+	}
+	(void)pthread_mutex_lock(&jobs->lock);
+	while (!jobs->stop && (failed || !has_work(jobs)) &&
+	       pthread_cond_timedwait(&jobs->wake, &jobs->lock, &until) != ETIMEDOUT)
+		;
+	go_on = !jobs->stop || jobs->ends != NULL;
+	(void)pthread_mutex_unlock(&jobs->lock);
+	return go_on;
+}
+
+static void *run_thread(void *arg)
+{
+	struct jobs *jobs = arg;
+	bool failed = false;
+
+	while (wait_for_work(jobs, failed)) {
+		struct err e = ERR_INIT;
+
+		failed = work(jobs, &e) != 0;
+		if (failed != jobs->was_down) {
+			if (failed)
+				log_err(LOG_ERROR, "store_down", &e, "%s", "");
+			else
+				log_event(LOG_INFO, "store_up", "%s", "");
+			jobs->was_down = failed;
+		}
+	}
+	return NULL;
+}
+
+static void unregister(struct jobs *jobs)
+{
+	struct store_value in[] = {SV_TEXT(jobs->instance)};
+	struct err e = ERR_INIT;
+
+	if (jobs->registered)
+		(void)!store_exec(jobs->db, STMT_RUNNER_DELETE, in, 1, NULL, &e);
+}
+
+int jobs_start(const struct policy *policy, const char *instance, struct jobs **out, struct err *e)
+{
+	struct jobs *jobs = mem_zalloc(1, sizeof(*jobs));
+	struct store_options options = {.socket = policy->database.socket,
+					.database = policy->database.name};
+	pthread_condattr_t attributes;
+	char gate[256];
+
+	if (jobs == NULL)
+		return err_set(e, ERR_NOMEM, 0, "jobs");
+	jobs->policy = policy;
+	jobs->events_tail = &jobs->events;
+	jobs->ends_tail = &jobs->ends;
+	(void)snprintf(jobs->instance, sizeof(jobs->instance), "%s", instance);
+	(void)snprintf(gate, sizeof(gate), "%s/notify-gate/gate.sock", policy->paths.run);
+	jobs->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (jobs->event_fd < 0 || notifier_init(&jobs->to_gate, gate, e) != 0 ||
+	    store_open(&options, &jobs->db, e) != 0 || pthread_mutex_init(&jobs->lock, NULL) != 0 ||
+	    pthread_condattr_init(&attributes) != 0 ||
+	    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 ||
+	    pthread_cond_init(&jobs->wake, &attributes) != 0 ||
+	    pthread_create(&jobs->thread, NULL, run_thread, jobs) != 0) {
+		store_close(jobs->db);
+		fd_close_at(&jobs->event_fd);
+		mem_free(jobs);
+		return err_set(e, ERR_INTERNAL, errno, "cannot start the SQL thread");
+	}
+	*out = jobs;
+	return 0;
+}
+
+void jobs_stop(struct jobs *jobs, int64_t wait_us)
+{
+	int64_t until = clock_monotonic_us() + wait_us;
+	struct jobs_event event;
+	struct timespec when;
+
+	(void)pthread_mutex_lock(&jobs->lock);
+	jobs->stop = true;
+	jobs->free = 0;
+	poke(jobs);
+	(void)clock_gettime(CLOCK_REALTIME, &when);
+	when.tv_sec += (time_t)((until - clock_monotonic_us()) / CLOCK_US_PER_S) + 1;
+	if (pthread_timedjoin_np(jobs->thread, NULL, &when) != 0) {
+		/* the database is away: the next runner of this node ends what is left */
+		log_event(LOG_WARNING, "ends_unsaved", "%s", "");
+		return;
+	}
+	unregister(jobs);
+	while (jobs_next(jobs, &event))
+		mem_free(event.spec);
+	store_close(jobs->db);
+	notifier_release(&jobs->to_gate);
+	fd_close_at(&jobs->event_fd);
+	mem_free(jobs);
+}

@@ -1,0 +1,96 @@
+/*
+ * jobs.h: the runner's SQL thread: claims, beats, ends. It owns the connection; the loop never
+ * waits for it.
+ *
+ * The loop says how many runs it can take (jobs_capacity) and hands over ends; the thread puts
+ * events and makes the eventfd readable. An end is kept until the database has it, however long
+ * that takes: a run's result is never lost while this process lives.
+ *
+ * The claim token is in the WHERE of every later write of that claim, so a writer that comes too
+ * late matches nothing (JOBS_LOST).
+ */
+#ifndef CORDON_SUPERVISOR_JOBS_H
+#define CORDON_SUPERVISOR_JOBS_H
+
+#include "runners/base/ident.h"
+#include "runners/base/state.h"
+#include "runners/core/policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define JOBS_TOKEN_BYTES 16
+
+struct claim {
+	uint64_t job_id;
+	unsigned char token[JOBS_TOKEN_BYTES];
+	char run_id[IDENT_UUID_SIZE];
+	char tenant[65];
+	char user[65];
+	char request_id[65];
+	uint64_t user_artifact_bytes; /* what this user has stored already */
+};
+
+struct ended_artifact {
+	char *path; /* mem */
+	size_t path_length;
+	uint64_t size_bytes;
+	int64_t mtime_sec;
+};
+
+/* The end of a run; all memory belongs to it. */
+struct run_result {
+	struct claim claim;
+	enum run_phase phase;
+	bool ours; /* we failed to do it: outcome `failed`, else `finished` */
+	char message[256];
+	bool has_exit;
+	int64_t exit_code;
+	uint64_t last_seq;
+	char *usage; /* JSON text, mem */
+	uint64_t log_bytes;
+	uint64_t artifact_bytes;
+	struct ended_artifact *artifacts; /* mem; ordinal = index */
+	size_t artifact_count;
+};
+
+enum jobs_event_kind {
+	JOBS_CLAIMED,  /* claim and spec */
+	JOBS_WISH,     /* somebody wants this run canceled */
+	JOBS_SAVED,    /* the end is in the database */
+	JOBS_LOST,     /* the claim is not ours any more */
+	JOBS_OUTLAWED, /* this instance's row is gone: all claims are lost */
+	JOBS_EXPIRED   /* files of this run are to be removed */
+};
+
+struct jobs_event {
+	enum jobs_event_kind kind;
+	struct claim claim; /* JOBS_CLAIMED; else only run_id */
+	char *spec;         /* JOBS_CLAIMED: job.spec, mem, the receiver's */
+	size_t spec_length;
+};
+
+struct jobs;
+
+/* instance: this process's id. Starts the thread, which registers the runner and takes over what
+ * earlier runners of the node held. */
+int jobs_start(const struct policy *policy, const char *instance, struct jobs **out, struct err *e);
+/* Tries for up to wait_us to save what is left, then ends the thread. */
+void jobs_stop(struct jobs *jobs, int64_t wait_us);
+/* Readable when events wait. */
+int jobs_fd(const struct jobs *jobs);
+/* The next event: true, or false when there is none now. */
+bool jobs_next(struct jobs *jobs, struct jobs_event *out);
+/* How many more runs the loop takes; 0 stops claiming. Raising it looks at once. */
+void jobs_capacity(struct jobs *jobs, unsigned int free);
+/* Look for queued jobs now (a notice came). */
+void jobs_look(struct jobs *jobs);
+/* Write phase running: now, or with the next beat. */
+void jobs_running(struct jobs *jobs, const struct claim *claim, bool now);
+/* Look for cancel wishes now. */
+void jobs_look_wishes(struct jobs *jobs);
+/* Saves an end; takes the result over (mem). */
+void jobs_end(struct jobs *jobs, struct run_result *result);
+void run_result_free(struct run_result *result);
+
+#endif

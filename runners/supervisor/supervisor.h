@@ -1,0 +1,170 @@
+/*
+ * supervisor.h: what the files of cordon-runner share. The loop thread owns everything here;
+ * jobs.c's thread owns the database.
+ */
+#ifndef CORDON_SUPERVISOR_SUPERVISOR_H
+#define CORDON_SUPERVISOR_SUPERVISOR_H
+
+#include "runners/core/agent.h"
+#include "runners/core/boxclient.h"
+#include "runners/core/notify.h"
+#include "runners/core/policy.h"
+#include "runners/core/spec.h"
+#include "runners/supervisor/jobs.h"
+#include "runners/supervisor/output.h"
+
+/* The command's ids inside the box. */
+#define BOX_USER      1000U
+#define EXEC_CHANNEL  1U
+#define KILL_WAIT_US  (1000 * 1000LL) /* from KILL through the agent to KILL of the box */
+#define NOTICE_GAP_US (5 * 1000LL)
+#define BUSY_AGAIN_US (50 * 1000LL)
+
+enum task_state {
+	TASK_WANTS_BOX,  /* create is to be sent (again) */
+	TASK_CREATING,   /* create is under way */
+	TASK_STARTING,   /* inputs and EXEC are sent */
+	TASK_RUNNING,    /* the command runs */
+	TASK_COLLECTING, /* it ended; artifacts are read */
+	TASK_DESTROYING, /* the box is being removed */
+	TASK_DONE        /* the result is handed over; freed by the loop */
+};
+
+/* Why we ended it, if we did. */
+enum task_stop {
+	STOP_NONE,
+	STOP_CANCEL,
+	STOP_STARTUP,
+	STOP_TIMEOUT,
+	STOP_BACKEND,
+	STOP_IMAGE,
+	STOP_LOST
+};
+
+struct task_entry {
+	char *path; /* mem */
+	size_t path_length;
+	uint64_t size;
+};
+
+/* Artifacts of a run while they are collected. */
+struct collection {
+	struct task_entry *entries; /* chosen, in order */
+	size_t entry_count;
+	size_t entry_room;
+	size_t next; /* the entry that is being read */
+	int fd;      /* its file, -1 none */
+	uint64_t written;
+	bool file_failed;
+	uint64_t chosen_bytes;
+	struct ended_artifact *done; /* mem */
+	size_t done_count;
+	uint64_t done_bytes;
+	int64_t skip_file_limit;
+	int64_t skip_total_limit;
+	int64_t skip_symlink;
+	int64_t skip_invalid;
+	int64_t skip_read_error;
+	bool listed;
+};
+
+struct supervisor;
+
+struct task {
+	struct task *next;
+	struct supervisor *sup;
+	uint64_t serial; /* tag of its requests to cordon-box: serial * 4 + what */
+	struct claim claim;
+	struct run_spec spec;
+	enum task_state state;
+	enum task_stop stop;
+	bool has_box;
+	uint32_t slot;
+	struct agent agent;
+	bool agent_open;
+	int agent_registered_fd; /* in epoll, -1 none */
+	bool agent_writes;       /* EPOLLOUT is asked for */
+	struct output output;
+	bool output_open;
+	bool started;
+	bool exited;
+	struct agent_exit exit;
+	struct box_stats stats;
+	bool has_stats;
+	bool store_failed; /* the spool or the artifacts could not be written */
+	int64_t startup_deadline_us;
+	int64_t run_deadline_us;  /* 0: not running */
+	int64_t term_deadline_us; /* after TERM of a cancel: when KILL follows; 0 none */
+	int64_t
+	    kill_deadline_us; /* after KILL through the agent: when the box is destroyed; 0 none */
+	int64_t collect_deadline_us; /* 0: none */
+	int64_t retry_us;            /* TASK_WANTS_BOX: not before */
+	int64_t notice_us;           /* when an output notice is due; 0 none */
+	int64_t last_notice_us;
+	struct collection collection;
+};
+
+struct supervisor {
+	const struct policy *policy;
+	struct jobs *jobs;
+	struct boxclient box;
+	bool box_open;
+	int64_t box_retry_us;
+	bool box_writes;
+	int box_registered_fd;
+	struct notifier to_gate;
+	int epoll_fd;
+	int notice_fd;
+	struct task *tasks;
+	unsigned int task_count;
+	uint64_t next_serial;
+	bool stopping;
+	int64_t stop_at_us;
+	bool outlawed;
+};
+
+/* --- task.c
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+/* Takes event->spec. A claim that cannot even begin ends at once. */
+void task_begin(struct supervisor *sup, struct jobs_event *event);
+void task_cancel(struct task *task);
+/* Time passed: deadlines, tails, notices. */
+void task_tick(struct task *task, int64_t now_us);
+int64_t task_due_us(const struct task *task);
+/* The agent's socket is readable or writable. */
+void task_agent_ready(struct task *task);
+/* A reply of cordon-box for this task; what: the low bits of the tag. */
+void task_box_reply(struct task *task, unsigned int what, const struct box_reply *reply);
+void task_box_died(struct task *task);
+/* cordon-box came back: send again what has no answer. */
+void task_box_again(struct task *task);
+/* Ends it as our failure: the runner stops. */
+void task_abandon(struct task *task);
+void task_free(struct task *task);
+/* Removes the box; collection, if any, ends. */
+void task_destroy(struct task *task);
+void task_stop(struct task *task, enum task_stop why);
+
+/* --- collect.c
+ * --------------------------------------------------------------------------------------------------
+ */
+
+void collect_begin(struct task *task);
+void collect_entry(struct task *task, const struct agent_entry *entry);
+void collect_data(struct task *task, const void *data, size_t length);
+void collect_result(struct task *task, uint32_t tag);
+void collect_error(struct task *task, uint32_t tag, const struct agent_error *error);
+/* Closes what is open; files that are not whole are removed. */
+void collect_end(struct task *task);
+void collect_release(struct collection *c);
+
+/* --- outcome.c
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* The result of a task whose box is gone; NULL when memory is short. Takes the artifacts. */
+struct run_result *outcome_make(struct task *task);
+
+#endif

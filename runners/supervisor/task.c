@@ -1,0 +1,645 @@
+/*
+ * One run from its claim to its result: box, inputs, command, output, artifacts, end. A state
+ * machine driven by replies of cordon-box, events of the agent and the clock; nothing here waits.
+ *
+ * The phase `starting` was committed with the claim, before anything of this file happens, and a
+ * command is started by exactly one EXEC: a run that was started is never started again.
+ */
+#include "runners/supervisor/supervisor.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/log.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/epoll.h>
+
+#define WHAT_CREATE        0U
+#define WHAT_DESTROY       1U
+#define TAG_FILE           1U /* plus the file's index */
+#define TAG_TERM           800U
+#define TAG_KILL           801U
+#define DESTROY_MS         20000U
+#define CREATE_DEADLINE_MS 30000U
+
+static void finish(struct task *task);
+
+/* --- the agent's socket in the loop
+ * ------------------------------------------------------------------------------ */
+
+static void agent_watch(struct task *task)
+{
+	int fd = task->agent_open ? agent_fd(&task->agent) : -1;
+	bool writes = fd >= 0 && agent_wants_write(&task->agent);
+	struct epoll_event want = {.events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0U),
+				   .data.ptr = task};
+
+	if (fd == task->agent_registered_fd && writes == task->agent_writes)
+		return;
+	if (fd < 0) {
+		/* closing took it out of the epoll set */
+		task->agent_registered_fd = -1;
+		return;
+	}
+	(void)epoll_ctl(task->sup->epoll_fd,
+			fd == task->agent_registered_fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &want);
+	task->agent_registered_fd = fd;
+	task->agent_writes = writes;
+}
+
+static void agent_drop(struct task *task)
+{
+	if (!task->agent_open)
+		return;
+	agent_release(&task->agent);
+	task->agent_open = false;
+	agent_watch(task);
+}
+
+/* --- notices
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+static void output_changed(struct task *task)
+{
+	int64_t now = clock_monotonic_us();
+
+	if (now - task->last_notice_us >= NOTICE_GAP_US) {
+		(void)notify_send(&task->sup->to_gate, "run", task->claim.run_id, NOTICE_OUTPUT);
+		task->last_notice_us = now;
+		task->notice_us = 0;
+	} else if (task->notice_us == 0) {
+		task->notice_us = task->last_notice_us + NOTICE_GAP_US;
+	}
+}
+
+/* The spool cannot be written: the run cannot be served truthfully any more. */
+static void store_broke(struct task *task, const struct err *e)
+{
+	if (!task->store_failed)
+		log_err(LOG_ERROR, "spool", e, "req=%s run=%s", task->claim.request_id,
+			task->claim.run_id);
+	task->store_failed = true;
+	task_destroy(task);
+}
+
+/* --- events of the agent
+ * ----------------------------------------------------------------------------------------- */
+
+static void on_started(void *ctx, uint32_t channel, uint32_t pid)
+{
+	struct task *task = ctx;
+	int64_t now = clock_monotonic_us();
+	struct err e = ERR_INIT;
+
+	(void)pid;
+	if (channel != EXEC_CHANNEL || task->state != TASK_STARTING)
+		return;
+	task->state = TASK_RUNNING;
+	task->started = true;
+	task->run_deadline_us = now + task->spec.timeout_ms * CLOCK_US_PER_MS;
+	if (output_start(&task->output, now, &e) != 0) {
+		store_broke(task, &e);
+		return;
+	}
+	output_changed(task);
+	jobs_running(task->sup->jobs, &task->claim, task->spec.interactive);
+}
+
+static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uint64_t offset,
+		      const void *data, size_t length)
+{
+	struct task *task = ctx;
+	bool changed = false;
+	struct err e = ERR_INIT;
+
+	if (channel != EXEC_CHANNEL || task->store_failed)
+		return;
+	if (output_bytes(&task->output, stream == AGENT_STREAM_OUT ? 0 : 1, data, length,
+			 clock_monotonic_us(), &changed, &e) != 0) {
+		store_broke(task, &e);
+		return;
+	}
+	if (changed)
+		output_changed(task);
+	(void)agent_ack(&task->agent, channel, stream, offset + length, &e);
+}
+
+static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *status)
+{
+	struct task *task = ctx;
+	bool changed = false;
+	struct err e = ERR_INIT;
+
+	if (channel != EXEC_CHANNEL || task->exited ||
+	    (task->state != TASK_STARTING && task->state != TASK_RUNNING))
+		return;
+	task->exited = true;
+	task->exit = *status;
+	task->kill_deadline_us = 0;
+	task->term_deadline_us = 0;
+	if ((!task->started && output_start(&task->output, clock_monotonic_us(), &e) != 0) ||
+	    output_tick(&task->output, clock_monotonic_us(), true, &changed, &e) != 0) {
+		store_broke(task, &e);
+		return;
+	}
+	task->output.heartbeat_us = 0;
+	(void)agent_ack_exit(&task->agent, channel, &e);
+	if (task->spec.pattern_count > 0 && status->how != AGENT_NOT_STARTED)
+		collect_begin(task);
+	else
+		task_destroy(task);
+}
+
+static void on_entry(void *ctx, uint32_t tag, const struct agent_entry *entry)
+{
+	(void)tag;
+	collect_entry(ctx, entry);
+}
+
+static void on_data(void *ctx, uint32_t tag, uint64_t offset, const void *data, size_t length)
+{
+	(void)tag;
+	(void)offset;
+	collect_data(ctx, data, length);
+}
+
+static void on_result(void *ctx, uint32_t tag, const uint64_t values[AGENT_RESULT_VALUES])
+{
+	(void)values;
+	collect_result(ctx, tag);
+}
+
+static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
+{
+	struct task *task = ctx;
+
+	if (task->state == TASK_STARTING) {
+		/* an input or EXEC was refused: a full workspace is the command's own limit, all
+		 * else ours */
+		log_event(LOG_WARNING, "start_refused", "req=%s run=%s tag=%u error=\"%s\"",
+			  task->claim.request_id, task->claim.run_id, tag, error->text);
+		task_stop(task, STOP_BACKEND);
+		return;
+	}
+	collect_error(task, tag, error);
+}
+
+static const struct agent_events agent_events = {.started = on_started,
+						 .output = on_output,
+						 .exited = on_exited,
+						 .entry = on_entry,
+						 .data = on_data,
+						 .result = on_result,
+						 .error = on_error};
+
+/* --- begin
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+static struct task *task_new(struct supervisor *sup, const struct claim *claim)
+{
+	struct task *task = mem_zalloc(1, sizeof(*task));
+
+	if (task == NULL)
+		return NULL;
+	task->sup = sup;
+	task->serial = ++sup->next_serial;
+	task->claim = *claim;
+	task->agent_registered_fd = -1;
+	task->collection.fd = -1;
+	task->output.spool.fd = -1;
+	spec_init(&task->spec);
+	task->next = sup->tasks;
+	sup->tasks = task;
+	sup->task_count++;
+	return task;
+}
+
+static void send_create(struct task *task)
+{
+	struct box_limits limits = {.memory_bytes = (uint64_t)task->spec.memory_bytes,
+				    .workspace_bytes = (uint64_t)task->spec.workspace_bytes,
+				    .workspace_inodes = (uint64_t)task->spec.workspace_inodes,
+				    .tmp_bytes = (uint64_t)task->spec.tmp_bytes,
+				    .pids = (uint32_t)task->spec.pids,
+				    .cpu_millis = (uint32_t)task->spec.cpu_milli};
+	struct err e = ERR_INIT;
+
+	if (!task->sup->box_open)
+		return;
+	if (boxclient_create(&task->sup->box, task->serial * 4 + WHAT_CREATE, task->claim.run_id,
+			     task->spec.image, &limits, CREATE_DEADLINE_MS, &e) == 0)
+		task->state = TASK_CREATING;
+	else
+		log_err(LOG_WARNING, "box_create", &e, "run=%s", task->claim.run_id);
+}
+
+void task_begin(struct supervisor *sup, struct jobs_event *event)
+{
+	struct task *task = task_new(sup, &event->claim);
+	struct err e = ERR_INIT;
+
+	if (task == NULL) {
+		mem_free(event->spec);
+		log_event(LOG_ERROR, "claim_dropped", "run=%s reason=memory", event->claim.run_id);
+		return;
+	}
+	log_event(LOG_INFO, "run_claimed", "req=%s run=%s", task->claim.request_id,
+		  task->claim.run_id);
+	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
+	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
+			(uint64_t)task->spec.log_bytes, &e) != 0) {
+		log_err(LOG_ERROR, "run_begin", &e, "run=%s", task->claim.run_id);
+		task->stop = STOP_BACKEND;
+		finish(task);
+	} else {
+		task->output_open = true;
+		task->state = TASK_WANTS_BOX;
+		task->startup_deadline_us =
+		    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
+		send_create(task);
+	}
+	mem_free(event->spec);
+}
+
+/* Reads the inline files' bytes and compares their hash with the spec's. */
+static int read_blob(struct task *task, struct buf *out, struct err *e)
+{
+	char path[SPOOL_PATH_BYTES];
+	unsigned char hash[SHA256_DIGEST_LENGTH];
+
+	if (spool_folder(path, task->sup->policy->paths.data, "staging", task->claim.run_id, e) !=
+		0 ||
+	    fd_read_file(AT_FDCWD, path, out, e) != 0)
+		return -1;
+	(void)SHA256((const unsigned char *)buf_text(out), out->len, hash);
+	if (out->len != task->spec.blob_bytes ||
+	    memcmp(hash, task->spec.blob_sha256, sizeof(hash)) != 0)
+		return err_set(e, ERR_INTERNAL, 0, "the staged files of %s are damaged",
+			       task->claim.run_id);
+	return 0;
+}
+
+static int send_files(struct task *task, struct err *e)
+{
+	scope_buf struct buf blob;
+	uint64_t at = 0;
+
+	buf_init(&blob, LIMIT_FILES_BYTES * 2);
+	if (task->spec.blob_bytes > 0 && read_blob(task, &blob, e) != 0)
+		return -1;
+	for (size_t i = 0; i < task->spec.file_count; i++) {
+		const struct spec_file *file = &task->spec.files[i];
+
+		if (file->size_bytes > blob.len - at)
+			return err_set(e, ERR_PROTOCOL, 0, "the spec's files do not fit the blob");
+		if (agent_put_file(&task->agent, TAG_FILE + (uint32_t)i % 700U, file->path, 0644,
+				   BOX_USER, BOX_USER, buf_text(&blob) + at, file->size_bytes,
+				   e) != 0)
+			return -1;
+		at += file->size_bytes;
+	}
+	return 0;
+}
+
+static int start_command(struct task *task, const char *agent_path, struct err *e)
+{
+	struct agent_exec exec = {.argv = task->spec.command,
+				  .env = task->spec.environment,
+				  .cwd = "/workspace",
+				  .uid = BOX_USER,
+				  .gid = BOX_USER,
+				  .nofile = (uint64_t)task->spec.nofile,
+				  .nproc = 0,
+				  .core_bytes = 0,
+				  .grace_ms = (uint32_t)task->sup->policy->runner.drain_grace_ms,
+				  .stdin_mode = AGENT_STDIN_NONE};
+
+	agent_init(&task->agent, &agent_events, task, 1);
+	task->agent_open = true;
+	if (agent_connect(&task->agent, agent_path, e) != 0 || send_files(task, e) != 0 ||
+	    agent_exec(&task->agent, EXEC_CHANNEL, &exec, e) != 0)
+		return -1;
+	task->state = TASK_STARTING;
+	agent_watch(task);
+	return 0;
+}
+
+/* --- replies of cordon-box
+ * --------------------------------------------------------------------------------------- */
+
+static void created(struct task *task, const struct box_reply *reply)
+{
+	struct err e = ERR_INIT;
+
+	if (reply->code == BOX_ERR_BUSY) {
+		task->state = TASK_WANTS_BOX;
+		task->retry_us = clock_monotonic_us() + BUSY_AGAIN_US;
+		return;
+	}
+	if (reply->code != BOX_OK) {
+		log_event(LOG_ERROR, "box_create", "req=%s run=%s code=%s errno=%d text=\"%s\"",
+			  task->claim.request_id, task->claim.run_id,
+			  box_code_name((enum box_code)reply->code), reply->sys, reply->text);
+		if (task->stop == STOP_NONE)
+			task->stop = reply->code == BOX_ERR_UNSUPPORTED ? STOP_IMAGE
+				     : reply->code == BOX_ERR_TIMEOUT   ? STOP_STARTUP
+									: STOP_BACKEND;
+		finish(task);
+		return;
+	}
+	task->has_box = true;
+	task->slot = reply->slot;
+	if (task->stop != STOP_NONE) {
+		/* it was canceled or timed out while the box was made */
+		task_destroy(task);
+		return;
+	}
+	if (start_command(task, reply->agent_path, &e) != 0) {
+		log_err(LOG_ERROR, "start", &e, "req=%s run=%s", task->claim.request_id,
+			task->claim.run_id);
+		task_stop(task, STOP_BACKEND);
+	}
+}
+
+void task_box_reply(struct task *task, unsigned int what, const struct box_reply *reply)
+{
+	if (what == WHAT_CREATE && task->state == TASK_CREATING) {
+		created(task, reply);
+	} else if (what == WHAT_DESTROY && task->state == TASK_DESTROYING) {
+		if (reply->code == BOX_OK) {
+			task->stats = reply->stats;
+			task->has_stats = true;
+		} else if (reply->code != BOX_ERR_NOT_FOUND) {
+			/* cordon-box goes on trying; the run is over all the same */
+			log_event(LOG_ERROR, "box_destroy", "run=%s code=%s text=\"%s\"",
+				  task->claim.run_id, box_code_name((enum box_code)reply->code),
+				  reply->text);
+		}
+		finish(task);
+	}
+}
+
+void task_box_died(struct task *task)
+{
+	/* what the agent sent before its end was read or is still in the socket: read it first */
+	if (task->agent_open && task->state != TASK_DESTROYING)
+		task_agent_ready(task);
+	if (task->state == TASK_STARTING || task->state == TASK_RUNNING ||
+	    task->state == TASK_COLLECTING)
+		task_destroy(task);
+}
+
+void task_box_again(struct task *task)
+{
+	switch (task->state) {
+	case TASK_WANTS_BOX:
+		send_create(task);
+		return;
+	case TASK_CREATING:
+		/* nobody knows what became of it: cordon-box has cleared away what it had */
+		send_create(task);
+		return;
+	case TASK_DESTROYING:
+		task_destroy(task);
+		return;
+	case TASK_STARTING:
+	case TASK_RUNNING:
+	case TASK_COLLECTING:
+	case TASK_DONE:
+		return;
+	}
+}
+
+void task_agent_ready(struct task *task)
+{
+	struct err e = ERR_INIT;
+
+	if (!task->agent_open)
+		return;
+	if (agent_ready(&task->agent, &e) == 0) {
+		/* the events may have ended it */
+		if (task->agent_open)
+			agent_watch(task);
+		return;
+	}
+	agent_watch(task);
+	if (task->state == TASK_STARTING || task->state == TASK_RUNNING ||
+	    task->state == TASK_COLLECTING) {
+		if (e.code == ERR_PROTOCOL)
+			log_err(LOG_WARNING, "agent", &e, "run=%s", task->claim.run_id);
+		task_destroy(task);
+	}
+}
+
+/* --- the end
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+void task_destroy(struct task *task)
+{
+	struct err e = ERR_INIT;
+	bool changed = false;
+
+	if (task->state == TASK_DONE)
+		return;
+	collect_end(task);
+	if (task->output_open && !task->store_failed)
+		(void)output_tick(&task->output, clock_monotonic_us(), true, &changed, &e);
+	task->output.heartbeat_us = 0;
+	task->collect_deadline_us = 0;
+	task->kill_deadline_us = 0;
+	task->term_deadline_us = 0;
+	task->run_deadline_us = 0;
+	if (!task->has_box) {
+		finish(task);
+		return;
+	}
+	task->state = TASK_DESTROYING;
+	if (task->sup->box_open &&
+	    boxclient_destroy(&task->sup->box, task->serial * 4 + WHAT_DESTROY, task->slot,
+			      task->claim.run_id, DESTROY_MS, &e) != 0)
+		log_err(LOG_ERROR, "box_destroy", &e, "run=%s", task->claim.run_id);
+}
+
+/* Hands the result over. The task itself is freed by the loop, because callers above still hold it.
+ */
+static void finish(struct task *task)
+{
+	struct run_result *result;
+	struct err e = ERR_INIT;
+
+	if (task->state == TASK_DONE)
+		return;
+	task->state = TASK_DONE;
+	agent_drop(task);
+	if (task->output_open)
+		output_close(&task->output);
+	task->output_open = false;
+	result = outcome_make(task);
+	if (result == NULL)
+		log_event(LOG_ERROR, "end_lost", "run=%s reason=memory", task->claim.run_id);
+	else
+		jobs_end(task->sup->jobs, result);
+	if (task->spec.blob_bytes > 0)
+		(void)spool_remove(task->sup->policy->paths.data, "staging", task->claim.run_id,
+				   &e);
+}
+
+void task_stop(struct task *task, enum task_stop why)
+{
+	if (task->stop == STOP_NONE)
+		task->stop = why;
+	switch (task->state) {
+	case TASK_WANTS_BOX:
+		finish(task);
+		return;
+	case TASK_CREATING:
+		/* the reply will find the stop */
+		return;
+	case TASK_STARTING:
+	case TASK_RUNNING:
+	case TASK_COLLECTING:
+		task_destroy(task);
+		return;
+	case TASK_DESTROYING:
+	case TASK_DONE:
+		return;
+	}
+}
+
+void task_abandon(struct task *task)
+{
+	task_stop(task, STOP_LOST);
+}
+
+/* KILL to every process of the box, through the agent, so that output and artifacts are still read;
+ * the box itself follows if that does not end it. */
+static void kill_inside(struct task *task, int64_t now)
+{
+	struct err e = ERR_INIT;
+
+	task->term_deadline_us = 0;
+	task->run_deadline_us = 0;
+	task->kill_deadline_us = now + KILL_WAIT_US;
+	if (!task->agent_open || agent_signal_all(&task->agent, TAG_KILL, SIGKILL, &e) != 0)
+		task_destroy(task);
+	else
+		agent_watch(task);
+}
+
+void task_cancel(struct task *task)
+{
+	int64_t now = clock_monotonic_us();
+	struct err e = ERR_INIT;
+
+	if (task->stop != STOP_NONE || task->exited)
+		return;
+	log_event(LOG_INFO, "run_canceling", "req=%s run=%s", task->claim.request_id,
+		  task->claim.run_id);
+	if (task->state != TASK_RUNNING) {
+		task_stop(task, STOP_CANCEL);
+		return;
+	}
+	task->stop = STOP_CANCEL;
+	task->term_deadline_us = now + task->spec.cancel_grace_ms * CLOCK_US_PER_MS;
+	if (agent_signal_all(&task->agent, TAG_TERM, SIGTERM, &e) != 0)
+		task_destroy(task);
+	else
+		agent_watch(task);
+}
+
+/* --- time
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+static void check_deadlines(struct task *task, int64_t now)
+{
+	bool before_run = task->state == TASK_WANTS_BOX || task->state == TASK_CREATING ||
+			  task->state == TASK_STARTING;
+
+	if (before_run && now >= task->startup_deadline_us)
+		task_stop(task, STOP_STARTUP);
+	else if (task->state == TASK_WANTS_BOX && task->retry_us != 0 && now >= task->retry_us)
+		send_create(task);
+	else if (task->state == TASK_RUNNING && task->run_deadline_us != 0 &&
+		 now >= task->run_deadline_us) {
+		if (task->stop == STOP_NONE)
+			task->stop = STOP_TIMEOUT;
+		kill_inside(task, now);
+	} else if (task->state == TASK_RUNNING && task->term_deadline_us != 0 &&
+		   now >= task->term_deadline_us)
+		kill_inside(task, now);
+	else if (task->state == TASK_RUNNING && task->kill_deadline_us != 0 &&
+		 now >= task->kill_deadline_us)
+		task_destroy(task);
+	else if (task->state == TASK_COLLECTING && now >= task->collect_deadline_us)
+		task_destroy(task);
+}
+
+void task_tick(struct task *task, int64_t now_us)
+{
+	bool changed = false;
+	struct err e = ERR_INIT;
+
+	check_deadlines(task, now_us);
+	if (task->state == TASK_RUNNING && output_due_us(&task->output) <= now_us) {
+		if (output_tick(&task->output, now_us, false, &changed, &e) != 0)
+			store_broke(task, &e);
+		else if (changed)
+			output_changed(task);
+	}
+	if (task->notice_us != 0 && now_us >= task->notice_us) {
+		task->notice_us = 0;
+		task->last_notice_us = now_us;
+		(void)notify_send(&task->sup->to_gate, "run", task->claim.run_id, NOTICE_OUTPUT);
+	}
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return b != 0 && b < a ? b : a;
+}
+
+int64_t task_due_us(const struct task *task)
+{
+	int64_t due = INT64_MAX;
+
+	switch (task->state) {
+	case TASK_WANTS_BOX:
+		due = earlier(task->startup_deadline_us, task->retry_us);
+		break;
+	case TASK_STARTING:
+		due = task->startup_deadline_us;
+		break;
+	case TASK_CREATING:
+		due = task->stop == STOP_NONE ? task->startup_deadline_us : INT64_MAX;
+		break;
+	case TASK_RUNNING:
+		due = earlier(output_due_us(&task->output), task->run_deadline_us);
+		due = earlier(due, task->term_deadline_us);
+		due = earlier(due, task->kill_deadline_us);
+		break;
+	case TASK_COLLECTING:
+		due = task->collect_deadline_us;
+		break;
+	case TASK_DESTROYING:
+	case TASK_DONE:
+		break;
+	}
+	return earlier(due, task->notice_us);
+}
+
+void task_free(struct task *task)
+{
+	agent_drop(task);
+	if (task->output_open)
+		output_close(&task->output);
+	collect_release(&task->collection);
+	spec_release(&task->spec);
+	mem_free(task);
+}

@@ -1,0 +1,219 @@
+-- statements.sql: every statement of every program, by name. sql/generate.sh turns this into an enum and a table; a connection
+-- prepares each one at its first use. `make check-sql` prepares them all against a fresh schema.
+-- Form: a line "-- name: NAME", then one statement up to the semicolon. Question marks are the parameters, in order.
+
+-- name: SESSION_SETUP
+SET SESSION tx_isolation = 'READ-COMMITTED', time_zone = '+00:00', innodb_lock_wait_timeout = 5, lock_wait_timeout = 30,
+  sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO';
+
+-- name: BEGIN
+START TRANSACTION;
+
+-- name: PING
+SELECT 1;
+
+-- name: KEY_FIND
+SELECT secret_hash, tenant, user_id, role, scopes, revoked_at IS NOT NULL FROM api_key WHERE id = ?;
+
+-- name: KEY_REVOKED
+SELECT 1 FROM api_key WHERE id = ? AND revoked_at IS NULL;
+
+-- name: KEY_INSERT
+INSERT INTO api_key (id, secret_hash, tenant, user_id, role, scopes, created_at) VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6));
+
+-- name: KEY_LIST
+SELECT id, tenant, user_id, role, scopes, created_at, revoked_at FROM api_key ORDER BY created_at, id LIMIT 10000;
+
+-- name: KEY_REVOKE
+UPDATE api_key SET revoked_at = UTC_TIMESTAMP(6) WHERE id = ? AND revoked_at IS NULL;
+
+-- name: TENANT_ENSURE
+INSERT IGNORE INTO tenant (id, created_at) VALUES (?, UTC_TIMESTAMP(6));
+
+-- name: TENANT_LOCK
+SELECT id FROM tenant WHERE id = ? FOR UPDATE;
+
+-- name: IDEM_FIND
+SELECT fingerprint, object_id, created_at, expires_at <= UTC_TIMESTAMP(6) FROM idempotency
+WHERE endpoint = ? AND tenant = ? AND user_id = ? AND idem_key = ?;
+
+-- name: IDEM_DELETE
+DELETE FROM idempotency WHERE endpoint = ? AND tenant = ? AND user_id = ? AND idem_key = ?;
+
+-- name: IDEM_INSERT
+INSERT INTO idempotency (endpoint, tenant, user_id, idem_key, fingerprint, object_id, created_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND);
+
+-- name: IDEM_EXPIRED
+SELECT endpoint, tenant, user_id, idem_key FROM idempotency WHERE expires_at <= UTC_TIMESTAMP(6)
+ORDER BY expires_at LIMIT 200 FOR UPDATE SKIP LOCKED;
+
+-- name: QUEUE_COUNT
+SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT ?) AS waiting;
+
+-- name: QUEUE_COUNT_USER
+SELECT COUNT(*) FROM job WHERE node = ? AND state = 'queued' AND tenant = ? AND user_id = ?;
+
+-- name: JOB_INSERT
+INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
+VALUES ('run', 'run', ?, ?, ?, ?, 0, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND);
+
+-- name: RUN_INSERT
+INSERT INTO run (id, face, tenant, user_id, key_id, node, job_id, request_id, session_id, spec_version, runtime, runtime_version,
+  base_image, image_digest, policy_hash, trust_level, network_policy, interactive, resume_from_seq, persona_id, workspace_id,
+  workspace_group_id, scope_snapshot_id, phase, created_at, estimated_start_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', UTC_TIMESTAMP(6),
+  UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND);
+
+-- name: RUN_GET
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run WHERE id = ?;
+
+-- name: RUN_GET_LOCKED
+SELECT phase, job_id, cancel_requested_at FROM run WHERE id = ? FOR UPDATE;
+
+-- name: RUN_JOB
+SELECT job_id FROM run WHERE id = ?;
+
+-- name: RUN_LIST
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run WHERE tenant = ? AND user_id = ? AND id < ? ORDER BY id DESC LIMIT ?;
+
+-- name: RUN_LIST_PHASE
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run WHERE tenant = ? AND user_id = ? AND id < ? AND phase = ? ORDER BY id DESC LIMIT ?;
+
+-- name: RUN_WATCH
+SELECT id, phase, last_seq, exit_code, message FROM run
+WHERE id IN (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: RUN_CANCEL_WISH
+UPDATE run SET cancel_requested_at = UTC_TIMESTAMP(6) WHERE id = ? AND cancel_requested_at IS NULL;
+
+-- name: RUN_CANCEL_WISHES
+SELECT run.id FROM job JOIN run ON run.id = job.object_id
+WHERE job.claim_owner = ? AND run.cancel_requested_at IS NOT NULL AND run.finished_at IS NULL;
+
+-- name: RUN_END_QUEUED
+UPDATE run SET phase = ?, outcome = ?, message = ?, last_seq = 0, finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase = 'queued';
+
+-- name: RUN_STARTING
+UPDATE run SET phase = 'starting', started_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase = 'queued';
+
+-- name: RUN_BACK_TO_QUEUE
+UPDATE run SET phase = 'queued', started_at = NULL WHERE id = ? AND phase = 'starting';
+
+-- name: RUN_RUNNING
+UPDATE run SET phase = 'running' WHERE id = ? AND phase = 'starting';
+
+-- name: RUN_END
+UPDATE run SET phase = ?, outcome = ?, message = ?, exit_code = ?, last_seq = ?, resource_usage = ?, log_bytes = ?, artifact_bytes = ?,
+  finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase IN ('starting', 'running');
+
+-- name: RUN_EXPIRED_ROWS
+SELECT id FROM run WHERE finished_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY finished_at LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: RUN_DELETE
+DELETE FROM run WHERE id = ?;
+
+-- name: RUN_EXISTS
+SELECT 1 FROM run WHERE id = ?;
+
+-- name: JOB_GET_LOCKED
+SELECT state FROM job WHERE id = ? FOR UPDATE;
+
+-- name: JOB_CLAIM_NEXT
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id FROM job FORCE INDEX (job_claim)
+WHERE node = ? AND state = 'queued' ORDER BY node, state, rank, id LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: JOB_CLAIM
+UPDATE job SET state = 'claimed', claim_owner = ?, claim_token = ?, claimed_at = UTC_TIMESTAMP(6), attempt = attempt + 1 WHERE id = ?;
+
+-- name: JOB_HELD
+SELECT 1 FROM job WHERE id = ? AND claim_token = ? FOR UPDATE;
+
+-- name: JOB_RELEASE
+UPDATE job SET state = 'queued', claim_owner = NULL, claim_token = NULL, claimed_at = NULL WHERE id = ? AND claim_token = ?;
+
+-- name: JOB_DELETE
+DELETE FROM job WHERE id = ?;
+
+-- name: JOB_EXPIRED
+SELECT id, object_id FROM job FORCE INDEX (job_expiry) WHERE state = 'queued' AND expires_at <= UTC_TIMESTAMP(6)
+ORDER BY state, expires_at LIMIT 100 FOR UPDATE SKIP LOCKED;
+
+-- name: JOB_OF_OWNER
+SELECT id, object_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;
+
+-- name: JOB_QUEUED_EXISTS
+SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT 1;
+
+-- name: RUNNER_INSERT
+INSERT INTO runner (instance, node, beat, started_at, beat_at) VALUES (?, ?, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
+
+-- name: RUNNER_BEAT
+UPDATE runner SET beat = beat + 1, beat_at = UTC_TIMESTAMP(6) WHERE instance = ?;
+
+-- name: RUNNER_LIST
+SELECT instance, node, beat FROM runner ORDER BY instance LIMIT 1000;
+
+-- name: RUNNER_DELETE
+DELETE FROM runner WHERE instance = ?;
+
+-- name: OWNERS_WITHOUT_RUNNER
+SELECT DISTINCT job.claim_owner FROM job LEFT JOIN runner ON runner.instance = job.claim_owner
+WHERE job.claim_owner IS NOT NULL AND runner.instance IS NULL LIMIT 100;
+
+-- name: ARTIFACT_INSERT
+INSERT INTO artifact (run_id, ordinal, path, path_hash, size_bytes, mtime_sec, created_at)
+VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6));
+
+-- name: ARTIFACT_LIST
+SELECT ordinal, path, size_bytes, mtime_sec FROM artifact WHERE run_id = ? ORDER BY path;
+
+-- name: ARTIFACT_FIND
+SELECT ordinal, path, size_bytes, mtime_sec FROM artifact WHERE run_id = ? AND path_hash = ?;
+
+-- name: ARTIFACT_SUM
+SELECT COALESCE(SUM(size_bytes), 0) FROM artifact WHERE run_id = ?;
+
+-- name: ARTIFACT_DELETE
+DELETE FROM artifact WHERE run_id = ?;
+
+-- name: ARTIFACT_EXPIRED
+SELECT id, tenant, user_id, artifact_bytes FROM run WHERE finished_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND
+  AND (artifact_bytes > 0 OR log_bytes > 0) ORDER BY finished_at LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: RUN_FILES_GONE
+UPDATE run SET artifact_bytes = 0, log_bytes = 0 WHERE id = ?;
+
+-- name: USAGE_GET
+SELECT size_bytes FROM artifact_usage WHERE tenant = ? AND user_id = ?;
+
+-- name: USAGE_ADD
+INSERT INTO artifact_usage (tenant, user_id, size_bytes) VALUES (?, ?, ?)
+ON DUPLICATE KEY UPDATE size_bytes = size_bytes + VALUES(size_bytes);
+
+-- name: USAGE_SUBTRACT
+UPDATE artifact_usage SET size_bytes = IF(size_bytes > ?, size_bytes - ?, 0) WHERE tenant = ? AND user_id = ?;
+
+-- name: SCHEMA_VERSION
+SELECT COALESCE(MAX(version), 0) FROM schema_migration;
+
+-- name: SCHEMA_APPLIED
+INSERT INTO schema_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6));
+
+-- name: MIGRATE_LOCK
+SELECT GET_LOCK('cordon_migrate', 30);
+
+-- name: MIGRATE_UNLOCK
+SELECT RELEASE_LOCK('cordon_migrate');
+
+-- name: SCHEMA_PRESENT
+SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'schema_migration';

@@ -1,33 +1,21 @@
 /*
- * test_box.c: cordon-box, its zygote, and the agent in real boxes. Starts a cordon-box of its own.
+ * test_box.c: commands, bytes, limits and files in real boxes, on a private cordon-box.
  * Tests that bear a case's number are named after it (cases B01 to B10, B22).
  */
 #include "tests/lib/boxrig.h"
+#include "tests/lib/test.h"
 
 #include "runners/base/buf.h"
 #include "runners/base/clock.h"
-#include "runners/base/fdio.h"
 #include "runners/base/str.h"
 
-#include <CUnit/Basic.h>
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
+#include <CUnit/CUnit.h>
 
 #define MIB(n) ((uint64_t)(n) << 20)
+#define SLOTS  4
 
 static struct rig rig;
 static struct rig_box box; /* of the tests that need one only */
-
-static bool text_is(const struct buf *b, const char *text)
-{
-	return b->len == strlen(text) && memcmp(buf_text(b), text, b->len) == 0;
-}
-
-static bool has(const struct buf *b, const char *text)
-{
-	return strstr(buf_text(b), text) != NULL;
-}
 
 static void open_box(const struct box_limits *limits)
 {
@@ -130,13 +118,13 @@ static void test_b01_bytes(void)
 	size_t wrong = 0;
 
 	run("printf 'A\\377\\376B'");
-	CU_ASSERT_TRUE(text_is(&box.out[0], "A\377\376B"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "A\377\376B"));
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box,
 			       "python3 -c \"import sys,time; w=sys.stdout.buffer; "
 			       "w.write(b'caf\\xc3'); w.flush(); time.sleep(0.05); "
 			       "w.write(b'\\xa9'); w.flush()\""),
 			0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "caf\303\251"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "caf\303\251"));
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "python3 -c \"print('\\u2615' * 100000, end='')\""), 0);
 	CU_ASSERT_EQUAL(box.out[0].len, 300000);
 	for (size_t i = 0; i < box.out[0].len; i++)
@@ -172,7 +160,7 @@ static void test_b03_blank_lines(void)
 	run("printf 'a\\n\\nb\\r\\n\\r\\n\\n\\nc'");
 	/* the case says 13; these are 11 */
 	CU_ASSERT_EQUAL(box.out[0].len, 11);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "a\n\nb\r\n\r\n\n\nc"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "a\n\nb\r\n\r\n\n\nc"));
 	close_box(NULL);
 }
 
@@ -183,8 +171,7 @@ static void test_b04_tail(void)
 	open_box(NULL);
 	for (int i = 0; i < 100; i++)
 		if (rig_sh(&rig, &box, "printf x; printf y >&2; exit 3") != 0 ||
-		    !text_is(&box.out[0], "x") || !text_is(&box.out[1], "y") ||
-		    box.status.code != 3)
+		    !rig_out_is(&box, 0, "x") || !rig_out_is(&box, 1, "y") || box.status.code != 3)
 			wrong++;
 	CU_ASSERT_EQUAL(wrong, 0);
 	close_box(NULL);
@@ -196,14 +183,14 @@ static void test_b05_background_child(void)
 
 	run("sleep 300 & echo hi");
 	CU_ASSERT_EQUAL(box.status.code, 0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "hi\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "hi\n"));
 	CU_ASSERT_TRUE(clock_monotonic_us() - start < CLOCK_US_PER_S);
 	close_box(NULL);
 	/* one that never stops writing */
 	start = clock_monotonic_us();
 	run("yes & echo hi >&2");
 	CU_ASSERT_EQUAL(box.status.code, 0);
-	CU_ASSERT_TRUE(text_is(&box.out[1], "hi\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 1, "hi\n"));
 	CU_ASSERT_TRUE(clock_monotonic_us() - start < 2 * CLOCK_US_PER_S);
 	close_box(NULL);
 }
@@ -240,7 +227,7 @@ static void test_kill_all_and_group(void)
 	CU_ASSERT_EQUAL(box.status.code, SIGKILL);
 	/* pid 1 lives on */
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo alive"), 0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "alive\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "alive\n"));
 	close_box(NULL);
 }
 
@@ -265,7 +252,7 @@ static void test_b07_fork_bomb(void)
 			0);
 	CU_ASSERT_EQUAL(box.status.code, 0);
 	/* the shell (if it did not exec) and python itself are the others */
-	CU_ASSERT_TRUE(text_is(&box.out[0], "31 11\n") || text_is(&box.out[0], "30 11\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "31 11\n") || rig_out_is(&box, 0, "30 11\n"));
 	close_box(&end);
 	CU_ASSERT_TRUE(end.stats.pids_limit_hits >= 1);
 }
@@ -303,7 +290,7 @@ static void test_b08_out_of_memory(void)
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "python3 -c \"x = bytearray(256 << 20)\"; echo alive"),
 			0);
 	CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
-	CU_ASSERT_TRUE(has(&box.out[0], "alive"));
+	CU_ASSERT_TRUE(rig_out_has(&box, 0, "alive"));
 	close_box(&end);
 	CU_ASSERT_TRUE(end.stats.oom_kills >= 2);
 	CU_ASSERT_TRUE(end.stats.memory_peak_bytes > MIB(32));
@@ -340,12 +327,12 @@ static void test_space_ends(void)
 	open_box(&limits);
 	CU_ASSERT_EQUAL(
 	    rig_sh(&rig, &box, "head -c 16M /dev/zero > f; echo $?; stat -c %s f; rm f"), 0);
-	CU_ASSERT_TRUE(has(&box.out[1], "No space left on device"));
-	CU_ASSERT_TRUE(has(&box.out[0], "8388608"));
+	CU_ASSERT_TRUE(rig_out_has(&box, 1, "No space left on device"));
+	CU_ASSERT_TRUE(rig_out_has(&box, 0, "8388608"));
 	CU_ASSERT_EQUAL(
 	    rig_sh(&rig, &box, "i=0; while true > f$i; do i=$((i+1)); done 2>/dev/null; echo $i"),
 	    0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "99\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "99\n"));
 	close_box(NULL);
 }
 
@@ -354,9 +341,9 @@ static void test_space_ends(void)
 static void test_b10_no_stdin(void)
 {
 	run("cat; echo end");
-	CU_ASSERT_TRUE(text_is(&box.out[0], "end\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "end\n"));
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "python3 -c 'input()'"), 0);
-	CU_ASSERT_TRUE(has(&box.out[1], "EOFError"));
+	CU_ASSERT_TRUE(rig_out_has(&box, 1, "EOFError"));
 	close_box(NULL);
 }
 
@@ -402,7 +389,7 @@ static void test_b10_stdin(void)
 	send_all(data, sizeof(data));
 	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 10000), 0);
 	CU_ASSERT_TRUE(box.in_closed);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "done\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "done\n"));
 	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo alive"), 0);
 	close_box(NULL);
 }
@@ -429,8 +416,9 @@ static void test_files_in(void)
 			       "stat -c '%U %a' a; echo x >> a/b/c.txt && ln -s /etc out && "
 			       "ln -s a in"),
 			0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "hi user 640 2\n user 644 0\n user 755 700000\n"
-					    "user 755\n"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0,
+				  "hi user 640 2\n user 644 0\n user 755 700000\n"
+				  "user 755\n"));
 	/* a link that leads out is refused, one that stays is followed */
 	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "out/x", 0644, "x", 1), -1);
 	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "in/x", 0644, "x", 1), 0);
@@ -606,7 +594,7 @@ static void test_reconnect(void)
 	}
 	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 20000), 0);
 	CU_ASSERT_EQUAL(box.out[0].len, 3200000);
-	CU_ASSERT_TRUE(text_is(&box.out[1], "end"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 1, "end"));
 	for (size_t i = 0; i + 8 <= box.out[0].len; i += 8) {
 		char line[16];
 
@@ -639,8 +627,8 @@ static void test_reconnect_after_end(void)
 	CU_ASSERT_TRUE(box.welcome.channels[0].ended);
 	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 5000), 0);
 	CU_ASSERT_EQUAL(box.status.code, 9);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "456789"));
-	CU_ASSERT_TRUE(text_is(&box.out[1], "err"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "456789"));
+	CU_ASSERT_TRUE(rig_out_is(&box, 1, "err"));
 	close_box(NULL);
 }
 
@@ -686,463 +674,52 @@ static void test_repeated_exec_is_refused(void)
 	close_box(NULL);
 }
 
-/* --- cordon-box ----------------------------------------------------------------------------- */
-
-static void verb(enum box_verb name, struct box_reply *out)
-{
-	struct err e = ERR_INIT;
-	uint64_t tag = ++rig.next_tag;
-
-	memset(out, 0, sizeof(*out));
-	CU_ASSERT_EQUAL(boxclient_verb(&rig.client, name, tag, box.slot, box.run_id, 0, &e), 0);
-	CU_ASSERT_EQUAL(rig_reply(&rig, tag, out), 0);
-}
-
-static void test_kill_keeps_box(void)
-{
-	struct box_reply reply;
-	unsigned int died = rig.died_count;
-
-	run("echo x");
-	verb(BOX_KILL, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-	CU_ASSERT_EQUAL(reply.state, BOX_DEAD);
-	verb(BOX_STATS, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-	CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
-	verb(BOX_FREEZE, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_ERR_BUSY);
-	CU_ASSERT_EQUAL(rig.died_count, died);
-	close_box(&reply);
-	CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
-	verb(BOX_STATS, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_ERR_NOT_FOUND);
-}
-
-static void test_freeze(void)
-{
-	char shell[] = "/bin/sh";
-	char option[] = "-c";
-	char script[] = "while :; do echo x; sleep 0.02; done";
-	char *argv[] = {shell, option, script, NULL};
-	struct box_reply reply;
-	size_t before;
-
-	open_box(NULL);
-	CU_ASSERT_EQUAL(rig_exec(&box, argv, false), 0);
-	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 300), -1);
-	CU_ASSERT_TRUE(box.out[0].len > 0);
-	verb(BOX_FREEZE, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-	CU_ASSERT_EQUAL(reply.state, BOX_FROZEN);
-	(void)rig_wait_exit(&rig, &box, 100);
-	before = box.out[0].len;
-	(void)rig_wait_exit(&rig, &box, 300);
-	CU_ASSERT_EQUAL(box.out[0].len, before);
-	verb(BOX_THAW, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-	(void)rig_wait_exit(&rig, &box, 300);
-	CU_ASSERT_TRUE(box.out[0].len > before);
-	verb(BOX_FREEZE, &reply);
-	close_box(NULL); /* a frozen box can be destroyed */
-}
-
-static void test_list_and_foreign_ids(void)
-{
-	struct err e = ERR_INIT;
-	struct box_reply reply;
-	uint64_t tag;
-
-	run("true");
-	tag = ++rig.next_tag;
-	rig.entries = 0;
-	CU_ASSERT_EQUAL(boxclient_list(&rig.client, tag, &e), 0);
-	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
-	CU_ASSERT_EQUAL(reply.slots, 1);
-	CU_ASSERT_EQUAL(rig.entries, 1);
-	CU_ASSERT_STRING_EQUAL(rig.entry.run_id, box.run_id);
-	CU_ASSERT_STRING_EQUAL(rig.entry.agent_path, box.path);
-	CU_ASSERT_EQUAL(rig.entry.state, BOX_LIVE);
-	tag = ++rig.next_tag;
-	CU_ASSERT_EQUAL(boxclient_destroy(&rig.client, tag, box.slot, "another", 0, &e), 0);
-	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
-	CU_ASSERT_EQUAL(reply.code, BOX_ERR_NOT_FOUND);
-	verb(BOX_MAINTAIN, &reply);
-	CU_ASSERT_EQUAL(reply.code, BOX_ERR_UNSUPPORTED);
-	close_box(NULL);
-}
-
-static void refuse(const char *image, const struct box_limits *limits, enum box_code code)
-{
-	struct err e = ERR_INIT;
-	struct box_reply reply;
-	uint64_t tag = ++rig.next_tag;
-
-	memset(&reply, 0, sizeof(reply));
-	CU_ASSERT_EQUAL(boxclient_create(&rig.client, tag, "refused", image, limits, 0, &e), 0);
-	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
-	CU_ASSERT_EQUAL(reply.code, code);
-	CU_ASSERT_TRUE(reply.text[0] != '\0');
-}
-
-static void test_create_refusals(void)
-{
-	struct box_limits limits;
-
-	rig_limits(&limits);
-	refuse("nosuch", &limits, BOX_ERR_UNSUPPORTED);
-	limits.memory_bytes = 0;
-	refuse("host", &limits, BOX_ERR_INVALID);
-	rig_limits(&limits);
-	limits.memory_bytes = UINT64_MAX;
-	refuse("host", &limits, BOX_ERR_INVALID);
-	rig_limits(&limits);
-	limits.pids = 0;
-	refuse("host", &limits, BOX_ERR_INVALID);
-	rig_limits(&limits);
-	limits.workspace_inodes = UINT64_MAX;
-	refuse("host", &limits, BOX_ERR_INVALID);
-	rig_limits(&limits);
-	limits.cpu_millis = 1;
-	refuse("host", &limits, BOX_ERR_INVALID);
-}
-
-static void test_caller_comes_back(void)
-{
-	char path[128];
-	struct err e = ERR_INIT;
-
-	run("echo before");
-	(void)snprintf(path, sizeof(path), "%s/run/box/box.sock", rig.dir);
-	CU_ASSERT_EQUAL(boxclient_connect(&rig.client, path, &e), 0);
-	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo after"), 0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "after\n"));
-	close_box(NULL);
-}
-
-static void test_200_in_a_row(void)
-{
-	char program[] = "true";
-	char *argv[] = {program, NULL};
-	int wrong = 0;
-
-	for (int i = 0; i < 200; i++) {
-		if (rig_create(&rig, &box, NULL) != 0 || rig_run(&rig, &box, argv) != 0 ||
-		    box.status.how != AGENT_EXITED || box.status.code != 0)
-			wrong++;
-		if (rig_destroy(&rig, &box, NULL) != 0)
-			wrong++;
-	}
-	CU_ASSERT_EQUAL(wrong, 0);
-}
-
-static void test_16_at_once(void)
-{
-	static struct rig_box boxes[16];
-	uint64_t tags[16];
-	char shell[] = "/bin/sh";
-	char option[] = "-c";
-	char script[] = "echo $$ > mine; head -c 300000 /dev/zero; exit 5";
-	char *argv[] = {shell, option, script, NULL};
-	int wrong = 0;
-
-	for (int i = 0; i < 16; i++)
-		tags[i] = rig_create_send(&rig, &boxes[i], NULL);
-	for (int i = 0; i < 16; i++)
-		if (rig_created(&rig, &boxes[i], tags[i]) != 0 ||
-		    rig_exec(&boxes[i], argv, false) != 0)
-			wrong++;
-	for (int i = 0; i < 16; i++)
-		if (rig_wait_exit(&rig, &boxes[i], 20000) != 0 || boxes[i].status.code != 5 ||
-		    boxes[i].out[0].len != 300000)
-			wrong++;
-	for (int i = 0; i < 16; i++)
-		if (rig_destroy(&rig, &boxes[i], NULL) != 0)
-			wrong++;
-	CU_ASSERT_EQUAL(wrong, 0);
-}
-
-static void test_busy_when_full(void)
-{
-	static struct rig_box boxes[24];
-	struct box_limits limits;
-	int wrong = 0;
-
-	for (int i = 0; i < 24; i++)
-		wrong += rig_create(&rig, &boxes[i], NULL) == 0 ? 0 : 1;
-	rig_limits(&limits);
-	refuse("host", &limits, BOX_ERR_BUSY);
-	for (int i = 0; i < 24; i++)
-		wrong += rig_destroy(&rig, &boxes[i], NULL) == 0 ? 0 : 1;
-	CU_ASSERT_EQUAL(wrong, 0);
-}
-
-/* --- what a box may see --------------------------------------------------------------------- */
-
-static int read_program(struct buf *out)
-{
-	char path[4096];
-	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	struct err e = ERR_INIT;
-	char *where;
-
-	if (length < 0)
-		return -1;
-	path[length] = '\0';
-	where = strstr(path, "/tests/");
-	if (where == NULL)
-		return -1;
-	(void)snprintf(where, sizeof(path) - (size_t)(where - path), "/tests/probe/probe_box");
-	return fd_read_file(AT_FDCWD, path, out, &e);
-}
-
-static void test_b22_probe(void)
-{
-	struct buf program;
-	char name[] = "/workspace/probe_box";
-	char *argv[] = {name, NULL};
-
-	buf_init(&program, (size_t)16 << 20);
-	CU_ASSERT_EQUAL_FATAL(read_program(&program), 0);
-	open_box(NULL);
-	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "probe_box", 0755, program.data, program.len), 0);
-	CU_ASSERT_EQUAL(rig_run(&rig, &box, argv), 0);
-	CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
-	CU_ASSERT_EQUAL(box.status.code, 0);
-	if (box.status.code != 0 || box.status.how != AGENT_EXITED)
-		(void)printf("%s%s\n", buf_text(&box.out[0]), buf_text(&box.out[1]));
-	close_box(NULL);
-	buf_release(&program);
-}
-
-static void test_environment(void)
-{
-	run("env | sort; pwd; id -u; hostname; tty");
-	CU_ASSERT_TRUE(has(&box.out[0], "HOME=/workspace\n"));
-	CU_ASSERT_TRUE(has(&box.out[0], "/workspace\n1000\nbox\nnot a tty\n"));
-	CU_ASSERT_FALSE(has(&box.out[0], "CORDON"));
-	close_box(NULL);
-}
-
-/* Names below a directory that contain a word. */
-static int count_names(const char *dir, const char *word)
-{
-	DIR *list = opendir(dir);
-	const struct dirent *entry;
-	int count = 0;
-
-	while (list != NULL && (entry = readdir(list)) != NULL)
-		count += strstr(entry->d_name, word) != NULL ? 1 : 0;
-	if (list != NULL)
-		(void)closedir(list);
-	return count;
-}
-
-static int groups_left(const char *instance)
-{
-	static const char *const trees[] = {"memory", "pids", "cpu", "cpuacct", "unified", ""};
-	char name[64];
-	int count = 0;
-
-	(void)snprintf(name, sizeof(name), "cordon-%s", instance);
-	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
-		char path[128];
-
-		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", trees[i]);
-		count += count_names(path, name);
-	}
-	return count;
-}
-
-static bool command_has(const char *pid, const char *word)
-{
-	struct buf text scope_buf;
-	struct err e = ERR_INIT;
-	char path[300];
-
-	buf_init(&text, 65536);
-	(void)snprintf(path, sizeof(path), "/proc/%s/cmdline", pid);
-	return fd_read_file(AT_FDCWD, path, &text, &e) == 0 && text.len > 0 &&
-	       memmem(text.data, text.len, word, strlen(word)) != NULL;
-}
-
-/* Processes whose command line has the word. */
-static int processes_left(const char *word)
-{
-	DIR *list = opendir("/proc");
-	const struct dirent *entry;
-	int count = 0;
-
-	while (list != NULL && (entry = readdir(list)) != NULL)
-		if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
-		    command_has(entry->d_name, word))
-			count++;
-	if (list != NULL)
-		(void)closedir(list);
-	return count;
-}
-
-static int count_mounts(void)
-{
-	struct buf text scope_buf;
-	struct err e = ERR_INIT;
-	int count = 0;
-
-	buf_init(&text, (size_t)1 << 20);
-	CU_ASSERT_EQUAL(fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, &e), 0);
-	for (size_t i = 0; i < text.len; i++)
-		count += text.data[i] == '\n' ? 1 : 0;
-	return count;
-}
-
-static void start_sleeper(struct rig *r, struct rig_box *b, const char *seconds)
-{
-	char program[] = "sleep";
-	char argument[32];
-	char *argv[] = {program, argument, NULL};
-
-	CU_ASSERT_EQUAL(str_copy(argument, sizeof(argument), seconds), 0);
-	CU_ASSERT_EQUAL_FATAL(rig_create(r, b, NULL), 0);
-	CU_ASSERT_EQUAL(rig_exec(b, argv, false), 0);
-	for (int i = 0; i < 100 && !b->started; i++)
-		rig_step(r, 20);
-	CU_ASSERT_TRUE(b->started);
-}
-
-static void test_term_leaves_nothing(void)
-{
-	static struct rig_box boxes[3];
-	int mounts = count_mounts();
-	pid_t zygote = rig_zygote_pid(&rig);
-
-	CU_ASSERT_TRUE_FATAL(zygote > 1);
-	for (int i = 0; i < 3; i++)
-		start_sleeper(&rig, &boxes[i], "98761");
-	CU_ASSERT_EQUAL(processes_left("98761"), 3);
-	CU_ASSERT_TRUE(groups_left(rig.instance) > 0);
-	CU_ASSERT_TRUE(rig_stop(&rig));
-	CU_ASSERT_EQUAL(processes_left("98761"), 0);
-	CU_ASSERT_EQUAL(groups_left(rig.instance), 0);
-	CU_ASSERT_EQUAL(processes_left(rig.dir), 0);
-	CU_ASSERT_NOT_EQUAL(kill(zygote, 0), 0);
-	CU_ASSERT_EQUAL(count_mounts(), mounts);
-	CU_ASSERT_NOT_EQUAL(access(rig.dir, F_OK), 0);
-	CU_ASSERT_EQUAL_FATAL(rig_start(&rig, 24), 0);
-}
-
-static void test_start_sweeps_what_was_left(void)
-{
-	static struct rig_box b;
-
-	start_sleeper(&rig, &b, "98762");
-	(void)kill(rig.pid, SIGKILL);
-	CU_ASSERT_EQUAL(rig_restart(&rig), 0);
-	CU_ASSERT_EQUAL(processes_left("98762"), 0);
-	CU_ASSERT_EQUAL(rig_create(&rig, &box, NULL), 0);
-	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "exit 4"), 0);
-	CU_ASSERT_EQUAL(box.status.code, 4);
-	close_box(NULL);
-}
-
-static void test_zygote_death(void)
-{
-	struct box_limits limits;
-	struct box_reply reply;
-	struct err e = ERR_INIT;
-	uint64_t tag;
-	int tries = 0;
-
-	rig_limits(&limits);
-	run("true");
-	CU_ASSERT_TRUE(rig_zygote_pid(&rig) > 1);
-	CU_ASSERT_EQUAL(kill(rig_zygote_pid(&rig), SIGKILL), 0);
-	/* a live box goes on */
-	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo still here"), 0);
-	CU_ASSERT_TRUE(text_is(&box.out[0], "still here\n"));
-	close_box(NULL);
-	do {
-		tag = ++rig.next_tag;
-		memset(&reply, 0, sizeof(reply));
-		clock_sleep_us(50000);
-		CU_ASSERT_EQUAL(boxclient_create(&rig.client, tag, "again", "host", &limits, 0, &e),
-				0);
-		CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
-	} while (reply.code != BOX_OK && ++tries < 100);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-	tag = ++rig.next_tag;
-	CU_ASSERT_EQUAL(boxclient_destroy(&rig.client, tag, reply.slot, "again", 0, &e), 0);
-	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
-	CU_ASSERT_EQUAL(reply.code, BOX_OK);
-}
-
-static const CU_TestInfo tests[] = {
-    {"true", test_true},
-    {"B01 bytes", test_b01_bytes},
-    {"B02 one enormous line", test_b02_enormous_line},
-    {"B03 blank lines", test_b03_blank_lines},
-    {"B04 tail", test_b04_tail},
-    {"B05 background child", test_b05_background_child},
-    {"B06 runaway children", test_b06_runaway_children},
-    {"signals to a group and to all", test_kill_all_and_group},
-    {"B07 fork bomb", test_b07_fork_bomb},
-    {"B07 endless fork loop", test_b07_endless_fork_loop},
-    {"B08 out of memory", test_b08_out_of_memory},
-    {"B09 exit codes and signals", test_b09_exit_codes},
-    {"B09 not started", test_b09_not_started},
-    {"B10 no stdin", test_b10_no_stdin},
-    {"B10 stdin", test_b10_stdin},
-    {"cpu limit", test_cpu_limit},
-    {"space ends", test_space_ends},
-    {"files in", test_files_in},
-    {"files in without space", test_files_in_no_space},
-    {"collect", test_collect},
-    {"collect a large tree", test_collect_large_tree},
-    {"file read", test_file_read},
-    {"reconnect", test_reconnect},
-    {"reconnect after the end", test_reconnect_after_end},
-    {"window blocks the program", test_window_blocks_program},
-    {"a repeated exec is refused", test_repeated_exec_is_refused},
-    {"kill keeps the box", test_kill_keeps_box},
-    {"freeze", test_freeze},
-    {"list and foreign ids", test_list_and_foreign_ids},
-    {"create refusals", test_create_refusals},
-    {"caller comes back", test_caller_comes_back},
-    {"200 in a row", test_200_in_a_row},
-    {"16 at once", test_16_at_once},
-    {"busy when full", test_busy_when_full},
-    {"environment", test_environment},
-    {"B22 probe", test_b22_probe},
-    {"TERM leaves nothing", test_term_leaves_nothing},
-    {"start sweeps what was left", test_start_sweeps_what_was_left},
-    {"zygote death", test_zygote_death},
+static const struct test tests[] = {
+    {"box", "true", test_true},
+    {"box", "B01 bytes", test_b01_bytes},
+    {"box", "B02 one enormous line", test_b02_enormous_line},
+    {"box", "B03 blank lines", test_b03_blank_lines},
+    {"box", "B04 tail", test_b04_tail},
+    {"box", "B05 background child", test_b05_background_child},
+    {"box", "B06 runaway children", test_b06_runaway_children},
+    {"box", "signals to a group and to all", test_kill_all_and_group},
+    {"box", "B07 fork bomb", test_b07_fork_bomb},
+    {"box", "B07 endless fork loop", test_b07_endless_fork_loop},
+    {"box", "B08 out of memory", test_b08_out_of_memory},
+    {"box", "B09 exit codes and signals", test_b09_exit_codes},
+    {"box", "B09 not started", test_b09_not_started},
+    {"box", "B10 no stdin", test_b10_no_stdin},
+    {"box", "B10 stdin", test_b10_stdin},
+    {"box", "cpu limit", test_cpu_limit},
+    {"box", "space ends", test_space_ends},
+    {"box", "files in", test_files_in},
+    {"box", "files in without space", test_files_in_no_space},
+    {"box", "collect", test_collect},
+    {"box", "collect a large tree", test_collect_large_tree},
+    {"box", "file read", test_file_read},
+    {"box", "reconnect", test_reconnect},
+    {"box", "reconnect after the end", test_reconnect_after_end},
+    {"box", "window blocks the program", test_window_blocks_program},
+    {"box", "a repeated exec is refused", test_repeated_exec_is_refused},
 };
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char why[128];
-	unsigned int failed;
-	CU_pSuite suite;
+	int result;
 
 	if (!rig_possible(why, sizeof(why))) {
 		(void)printf("skipped: %s\n", why);
 		return 77;
 	}
-	if (rig_start(&rig, 24) != 0) {
+	if (rig_start(&rig, SLOTS) != 0) {
 		(void)printf("cordon-box does not start\n");
 		return 1;
 	}
-	if (CU_initialize_registry() != CUE_SUCCESS)
-		return 1;
-	suite = CU_add_suite("box", NULL, NULL);
-	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-		CU_add_test(suite, tests[i].pName, tests[i].pTestFunc);
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	(void)CU_basic_run_tests();
-	failed = CU_get_number_of_failures();
-	CU_cleanup_registry();
+	result = test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 	if (!rig_stop(&rig)) {
 		(void)printf("cordon-box did not stop cleanly\n");
 		return 1;
 	}
-	return failed == 0 ? 0 : 1;
+	return result;
 }

@@ -30,7 +30,9 @@ static int binary(const char *name, char *out, size_t size)
 		return -1;
 	self[length] = '\0';
 	/* build/tests/<kind>/<program> */
-	where = strstr(self, "/tests/");
+	where = memrchr(self, '/', (size_t)length);
+	for (int i = 0; i < 2 && where != NULL; i++)
+		where = memrchr(self, '/', (size_t)(where - self));
 	if (where == NULL)
 		return -1;
 	return snprintf(out, size, "%.*s/bin/%s", (int)(where - self), self, name) < (int)size ? 0
@@ -569,4 +571,16 @@ int rig_put_file(struct rig *r, struct rig_box *b, const char *path, uint32_t mo
 	if (agent_put_file(&b->agent, tag, path, mode, USER_ID, USER_ID, data, length, &e) != 0)
 		return -1;
 	return rig_result(r, b, tag);
+}
+
+bool rig_out_is(const struct rig_box *b, int which, const char *text)
+{
+	const struct buf *out = &b->out[which];
+
+	return out->len == strlen(text) && memcmp(buf_text(out), text, out->len) == 0;
+}
+
+bool rig_out_has(const struct rig_box *b, int which, const char *text)
+{
+	return strstr(buf_text(&b->out[which]), text) != NULL;
 }

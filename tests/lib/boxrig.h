@@ -105,6 +105,9 @@ int rig_run(struct rig *r, struct rig_box *b, char *const *argv);
 int rig_sh(struct rig *r, struct rig_box *b, const char *script);
 /* Waits for the result (0) or the error (-1) of that tag. */
 int rig_result(struct rig *r, struct rig_box *b, uint32_t tag);
+/* What the last command wrote: the whole of it, or a part of it. */
+bool rig_out_is(const struct rig_box *b, int which, const char *text);
+bool rig_out_has(const struct rig_box *b, int which, const char *text);
 int rig_put_file(struct rig *r, struct rig_box *b, const char *path, uint32_t mode,
 		 const void *data, size_t length);
 

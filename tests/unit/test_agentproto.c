@@ -1,10 +1,12 @@
 /* test_agentproto.c: frames of the agent: round trips, refusals, random bytes, lack of memory. */
+#include "tests/lib/test.h"
+
 #include "runners/base/agentproto.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/base/wire.h"
 
-#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
 
 static struct buf out;
 static struct agent_frame frame;
@@ -420,29 +422,17 @@ static void test_no_memory(void)
 	CU_ASSERT_TRUE(passed);
 }
 
-int main(void)
-{
-	CU_pSuite suite;
-	unsigned int failed;
-
-	if (CU_initialize_registry() != CUE_SUCCESS)
-		return 1;
-	suite = CU_add_suite("agentproto", NULL, NULL);
-	CU_add_test(suite, "header", test_header);
-	CU_add_test(suite, "frame too long", test_frame_too_long);
-	CU_add_test(suite, "exec", test_exec);
-	CU_add_test(suite, "exec bounds", test_exec_bounds);
-	CU_add_test(suite, "small requests", test_small_requests);
-	CU_add_test(suite, "files", test_files);
-	CU_add_test(suite, "paths", test_paths);
-	CU_add_test(suite, "answers", test_answers);
-	CU_add_test(suite, "hostile answers", test_hostile_answers);
-	CU_add_test(suite, "random bytes", test_random_bytes);
-	CU_add_test(suite, "no memory", test_no_memory);
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	(void)CU_basic_run_tests();
-	failed = CU_get_number_of_failures();
-	CU_cleanup_registry();
-	buf_release(&out);
-	return failed == 0 ? 0 : 1;
-}
+static const struct test tests[] = {
+    {"agentproto", "header", test_header},
+    {"agentproto", "frame too long", test_frame_too_long},
+    {"agentproto", "exec", test_exec},
+    {"agentproto", "exec bounds", test_exec_bounds},
+    {"agentproto", "small requests", test_small_requests},
+    {"agentproto", "files", test_files},
+    {"agentproto", "paths", test_paths},
+    {"agentproto", "answers", test_answers},
+    {"agentproto", "hostile answers", test_hostile_answers},
+    {"agentproto", "random bytes", test_random_bytes},
+    {"agentproto", "no memory", test_no_memory},
+};
+TEST_MAIN(tests)

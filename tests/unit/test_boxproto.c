@@ -1,9 +1,11 @@
 /* test_boxproto.c: records of cordon-box and the matcher of capture patterns. */
+#include "tests/lib/test.h"
+
 #include "runners/base/boxproto.h"
 #include "runners/base/clock.h"
 #include "runners/base/glob.h"
 
-#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
 
 static struct box_request request;
 
@@ -172,22 +174,11 @@ static void test_glob_is_bounded(void)
 	CU_ASSERT_TRUE(clock_monotonic_us() - start < CLOCK_US_PER_S);
 }
 
-int main(void)
-{
-	CU_pSuite suite;
-	unsigned int failed;
-
-	if (CU_initialize_registry() != CUE_SUCCESS)
-		return 1;
-	suite = CU_add_suite("boxproto", NULL, NULL);
-	CU_add_test(suite, "requests", test_requests);
-	CU_add_test(suite, "replies", test_replies);
-	CU_add_test(suite, "random records", test_random_records);
-	CU_add_test(suite, "glob", test_glob);
-	CU_add_test(suite, "glob is bounded", test_glob_is_bounded);
-	CU_basic_set_mode(CU_BRM_VERBOSE);
-	(void)CU_basic_run_tests();
-	failed = CU_get_number_of_failures();
-	CU_cleanup_registry();
-	return failed == 0 ? 0 : 1;
-}
+static const struct test tests[] = {
+    {"boxproto", "requests", test_requests},
+    {"boxproto", "replies", test_replies},
+    {"boxproto", "random records", test_random_records},
+    {"glob", "glob", test_glob},
+    {"glob", "glob is bounded", test_glob_is_bounded},
+};
+TEST_MAIN(tests)

@@ -4,8 +4,7 @@
  *
  * A writer appends to a struct buf. A reader walks over bytes it does not own and fails sticky:
  * after the first read past the end every read gives 0 and wire_done() is false, so a parser checks
- * once at its end. The agent's frame (docs/box-protocol.md) is defined here because cordon-init,
- * cordon-runner and the fuzzers share it.
+ * once at its end. The agent's frames are made of these in agentproto.h.
  */
 #ifndef CORDON_BASE_WIRE_H
 #define CORDON_BASE_WIRE_H

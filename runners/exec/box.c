@@ -5,8 +5,8 @@
  *					       ENDING -> NONE (destroy, failed create)
  *
  * BUILDING ends when both the zygote has given the pidfd and the box has said that it is built.
- * ENDING: the group is killed; the box is over when pid 1 is reaped (the kernel then has no process
- * of its pid namespace left) and the groups are empty. What does not become empty in time retires
+ * ENDING: pid 1 is killed; the box is over when it is reaped (the kernel then has no process of its
+ * pid namespace left) and the groups are empty. What does not become empty in time retires
  * the slot. Nothing here waits: all is driven by descriptors and by box_turn().
  */
 #include "runners/exec/daemon.h"
@@ -28,7 +28,7 @@
 #define AGENT_BACKLOG 64
 #define WORKSPACE_UID 1000
 #define RECHECK_US    1000
-#define KILL_AGAIN_US (50 * CLOCK_US_PER_MS)
+#define KILL_AGAIN_US (500 * CLOCK_US_PER_MS)
 #define GIVE_UP_US    (5 * CLOCK_US_PER_S)
 #define TOKEN_DIGITS  12
 
@@ -214,11 +214,14 @@ static void check_ended(struct daemon *d, struct slot *s)
 	s->recheck_us = now + RECHECK_US;
 }
 
+/* The kernel ends a pid namespace with its pid 1. The group is the second resort, and the first
+ * where pid 1 is not known. */
 static void kill_box(struct slot *s)
 {
-	cgroup_slot_kill(&s->groups);
-	if (s->pidfd.fd >= 0 && !s->reaped)
-		(void)pidfd_send_signal(s->pidfd.fd, SIGKILL, NULL, 0);
+	if (s->pidfd.fd >= 0 && !s->reaped && pidfd_send_signal(s->pidfd.fd, SIGKILL, NULL, 0) == 0)
+		return;
+	if (!s->reaped || !cgroup_slot_empty(&s->groups))
+		cgroup_slot_kill(&s->groups);
 }
 
 static void begin_end(struct slot *s)
@@ -229,6 +232,7 @@ static void begin_end(struct slot *s)
 	if (s->ended_us == 0)
 		s->ended_us = clock_monotonic_us();
 	s->give_up_us = clock_monotonic_us() + GIVE_UP_US;
+	s->kill_again_us = clock_monotonic_us() + KILL_AGAIN_US;
 	kill_box(s);
 	/* nothing can have ended already, but a box that never was needs a look */
 	s->recheck_us = clock_monotonic_us() + RECHECK_US;
@@ -265,7 +269,6 @@ static void check_ready(struct daemon *d, struct slot *s)
 	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
 		return;
 	s->state = BOX_LIVE;
-	watch_close(d, &s->control);
 	answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
 }
 
@@ -291,6 +294,8 @@ static void on_control(struct daemon *d, void *ctx, uint32_t events)
 		fail_stage(s, ready.stage, ready.sys);
 		return;
 	}
+	/* an assigned box closes its end now */
+	watch_close(d, &s->control);
 	s->ready = true;
 	check_ready(d, s);
 }
@@ -701,8 +706,10 @@ int64_t box_turn(struct daemon *d, int64_t now_us)
 		if (s->recheck_us != 0 && now_us >= s->recheck_us) {
 			s->recheck_us = 0;
 			if (s->state == BOX_ENDING) {
-				if ((now_us - s->ended_us) % KILL_AGAIN_US < RECHECK_US)
-					kill_box(s);
+				if (now_us >= s->kill_again_us) {
+					cgroup_slot_kill(&s->groups);
+					s->kill_again_us = now_us + KILL_AGAIN_US;
+				}
 				check_ended(d, s);
 			} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
 				check_frozen(d, s);

@@ -54,6 +54,8 @@ struct cgroups {
 
 struct cgroup_slot {
 	bool open;
+	bool frozen;  /* asked for; undone for the next box */
+	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
 	unsigned int number;
 	int dirs[CG__MAX];
 	int tasks[CG__MAX]; /* v1 tasks files, write end */
@@ -81,12 +83,18 @@ size_t cgroup_slot_tasks(const struct cgroup_slot *s, int out[CG__MAX]);
 /* The v2 group's directory for CLONE_INTO_CGROUP, or -1. */
 int cgroup_slot_unified(const struct cgroup_slot *s);
 void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, struct box_stats *out);
-void cgroup_slot_kill(const struct cgroup_slot *s);
+/*
+ * Kills every member. The second resort: a box ends with its pid 1, which is the cheaper way. Trap:
+ * on Linux 6.18 a group that saw cgroup.kill kills every process that is later cloned into it by
+ * CLONE_INTO_CGROUP (tried), so such groups are made anew.
+ */
+void cgroup_slot_kill(struct cgroup_slot *s);
 bool cgroup_slot_empty(const struct cgroup_slot *s);
-int cgroup_slot_freeze(const struct cgroup_slot *s, bool on, struct err *e);
+int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e);
 /* True when the group is in the wished state. */
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished);
-/* After a box is gone: v2 groups are removed (opened again at the next set). */
+/* After a box is gone: groups whose counters cannot be reset, and spoiled ones, are removed; they
+ * are made again at the next set. */
 void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s);
 void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s);
 

@@ -137,7 +137,7 @@ void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s)
 
 void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s)
 {
-	if (g->mode == BOX_MODE_V2)
+	if (g->mode == BOX_MODE_V2 || s->spoiled)
 		cgroup_slot_close(g, s);
 }
 
@@ -235,6 +235,8 @@ int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct
 {
 	if (!s->open && cgroup_slot_open(g, s->number, s, e) != 0)
 		return -1;
+	if (s->frozen && cgroup_slot_freeze(s, false, e) != 0)
+		return -1;
 	if (set_memory(g, s, limits->memory_bytes, e) != 0 ||
 	    set_number(s, CF_PIDS_LIMIT, (uint64_t)limits->pids + OWN_TASKS, e) != 0 ||
 	    set_cpu(g, s, limits->cpu_millis, e) != 0)
@@ -301,14 +303,16 @@ static void kill_members(const struct cgroup_slot *s)
 	}
 }
 
-void cgroup_slot_kill(const struct cgroup_slot *s)
+void cgroup_slot_kill(struct cgroup_slot *s)
 {
 	struct err e = ERR_INIT;
 
 	if (!s->open)
 		return;
-	if (s->files[CF_KILL] >= 0 && set(s, CF_KILL, "1", &e) == 0)
+	if (s->files[CF_KILL] >= 0 && set(s, CF_KILL, "1", &e) == 0) {
+		s->spoiled = true;
 		return;
+	}
 	if (s->dirs[CG_FREEZER] >= 0) {
 		err_clear(&e);
 		(void)set(s, CF_FREEZE, "THAWED", &e);
@@ -326,10 +330,11 @@ bool cgroup_slot_empty(const struct cgroup_slot *s)
 	return get(s, CF_PIDS_NOW, "") == 0;
 }
 
-int cgroup_slot_freeze(const struct cgroup_slot *s, bool on, struct err *e)
+int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e)
 {
 	if (s->files[CF_FREEZE] < 0)
 		return err_set(e, ERR_UNAVAILABLE, 0, "this host cannot freeze a group");
+	s->frozen = on;
 	if (s->dirs[CG_FREEZER] >= 0)
 		return set(s, CF_FREEZE, on ? "FROZEN" : "THAWED", e);
 	return set(s, CF_FREEZE, on ? "1" : "0", e);

@@ -72,6 +72,7 @@ struct slot {
 	int64_t created_us;
 	int64_t ended_us;
 	int64_t give_up_us; /* ENDING: when the slot is retired */
+	int64_t kill_again_us;
 	int64_t recheck_us; /* 0: no timer */
 	enum box_code fail_code;
 	int fail_sys;
@@ -85,6 +86,7 @@ struct zygote {
 	struct watch watch;
 	bool configured;
 	bool idmap;
+	int64_t started_us;
 	int64_t restart_us; /* when a dead one is started again */
 };
 

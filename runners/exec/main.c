@@ -26,8 +26,8 @@
  * it ends all boxes and removes its groups. If it is killed, the next start with the same instance
  * name removes what was left (groups by name, with every process in them).
  *
- * A box ends by cgroup.kill (or SIGKILL to its pid 1 and members); the reply to destroy comes when
- * pid 1 is reaped and the groups are empty, with what the box used.
+ * A box ends by SIGKILL to its pid 1, and by its group if that is not enough; the reply to destroy
+ *comes when pid 1 is reaped and the groups are empty, with what the box used.
  */
 #include "runners/exec/daemon.h"
 

@@ -18,6 +18,7 @@
 
 #define SOCKET_FD    3
 #define SOCKET_BYTES (1 << 20)
+#define STEADY_US    (10 * CLOCK_US_PER_S)
 #define RESTART_US   (1 * CLOCK_US_PER_S)
 
 static __attribute__((noreturn)) void become_zygote(const struct daemon *d, int socket)
@@ -77,7 +78,10 @@ static void died(struct daemon *d)
 	log_event(LOG_ERROR, "zygote", "died status=%d", status);
 	d->zygote.pid = 0;
 	d->zygote.configured = false;
-	d->zygote.restart_us = clock_monotonic_us() + RESTART_US;
+	/* at once, but not in a tight loop when it dies at its start */
+	d->zygote.restart_us = clock_monotonic_us();
+	if (d->zygote.restart_us - d->zygote.started_us < STEADY_US)
+		d->zygote.restart_us += RESTART_US;
 	box_zygote_died(d);
 }
 
@@ -134,6 +138,7 @@ int zygote_start(struct daemon *d, struct err *e)
 	if (pid == 0)
 		become_zygote(d, theirs);
 	d->zygote.pid = pid;
+	d->zygote.started_us = clock_monotonic_us();
 	d->zygote.restart_us = 0;
 	if (watch_open(d, &d->zygote.watch, ours, on_event, NULL, e) != 0)
 		return -1;

@@ -390,15 +390,16 @@ static void channel_write_stdin(struct channel *ch)
 		stdin_ack(ch);
 }
 
-/* Polled without events: an event then means that the reader is gone. */
-void channel_stdin_event(struct channel *ch)
+void channel_stdin_event(struct channel *ch, bool broken)
 {
-	if (ch->in_fd >= 0 && ch->in_written == ch->in_received) {
+	if (broken && ch->in_fd >= 0) {
+		/* all readers are gone */
 		fd_close_at(&ch->in_fd);
 		stdin_ack(ch);
 		return;
 	}
-	channel_write_stdin(ch);
+	if (ch->in_written < ch->in_received)
+		channel_write_stdin(ch);
 }
 
 static void store_input(struct channel *ch, const unsigned char *data, size_t length)

@@ -166,7 +166,7 @@ static void handle(struct server *s, const struct watch *w, int events)
 		channel_read(ch, 1);
 		break;
 	case ROLE_IN:
-		channel_stdin_event(ch);
+		channel_stdin_event(ch, (events & POLLERR) != 0);
 		break;
 	case ROLE_ERROR_PIPE:
 		channel_read_error(ch);

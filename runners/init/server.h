@@ -150,7 +150,8 @@ int channel_reattach(struct server *s, struct conn *c, const struct agent_frame 
 void channel_detach(struct server *s, const struct conn *c);
 void channel_list(struct server *s, struct agent_welcome *out);
 void channel_read(struct channel *ch, int which);
-void channel_stdin_event(struct channel *ch);
+/* broken: the pipe reports an error */
+void channel_stdin_event(struct channel *ch, bool broken);
 void channel_read_error(struct channel *ch);
 /* rusage as of wait4; status as of waitpid. */
 struct rusage;

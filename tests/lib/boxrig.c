@@ -2,6 +2,7 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/fdio.h"
+#include "runners/base/num.h"
 #include "runners/base/proc.h"
 #include "runners/base/str.h"
 
@@ -29,7 +30,9 @@ static int binary(const char *name, char *out, size_t size)
 		return -1;
 	self[length] = '\0';
 	/* build/tests/<kind>/<program> */
-	where = strstr(self, "/tests/");
+	where = memrchr(self, '/', (size_t)length);
+	for (int i = 0; i < 2 && where != NULL; i++)
+		where = memrchr(self, '/', (size_t)(where - self));
 	if (where == NULL)
 		return -1;
 	return snprintf(out, size, "%.*s/bin/%s", (int)(where - self), self, name) < (int)size ? 0
@@ -262,6 +265,54 @@ int rig_start(struct rig *r, unsigned int slots)
 	    write_limits(r, slots, limits, sizeof(limits)) != 0 || start_process(r, limits) != 0)
 		return -1;
 	return connect_box(r);
+}
+
+int rig_restart(struct rig *r)
+{
+	char limits[96];
+
+	(void)waitpid(r->pid, NULL, 0);
+	for (int i = 0; i < RIG_MAX_BOXES; i++)
+		if (r->boxes[i] != NULL) {
+			agent_close(&r->boxes[i]->agent);
+			r->boxes[i] = NULL;
+		}
+	(void)snprintf(limits, sizeof(limits), "%s/box.limits", r->dir);
+	if (start_process(r, limits) != 0)
+		return -1;
+	r->lost = false;
+	return connect_box(r);
+}
+
+/* The child of cordon-box that is no box: it runs as root in the host's pid namespace. */
+pid_t rig_zygote_pid(const struct rig *r)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char path[64];
+	char *rest;
+
+	buf_init(&text, 65536);
+	(void)snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)r->pid,
+		       (long)r->pid);
+	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0)
+		return 0;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0') {
+		uint64_t pid;
+		struct stat st;
+
+		err_clear(&e);
+		if (num_u64("pid", strsep(&rest, " "), 2, INT32_MAX, &pid, &e) != 0)
+			continue;
+		(void)snprintf(path, sizeof(path), "/proc/%llu/uid_map", (unsigned long long)pid);
+		err_clear(&e);
+		buf_reset(&text);
+		if (stat(path, &st) == 0 && fd_read_file(AT_FDCWD, path, &text, &e) == 0 &&
+		    strstr(buf_text(&text), "4294967295") != NULL)
+			return (pid_t)pid;
+	}
+	return 0;
 }
 
 static void remove_tree(const char *dir)
@@ -520,4 +571,16 @@ int rig_put_file(struct rig *r, struct rig_box *b, const char *path, uint32_t mo
 	if (agent_put_file(&b->agent, tag, path, mode, USER_ID, USER_ID, data, length, &e) != 0)
 		return -1;
 	return rig_result(r, b, tag);
+}
+
+bool rig_out_is(const struct rig_box *b, int which, const char *text)
+{
+	const struct buf *out = &b->out[which];
+
+	return out->len == strlen(text) && memcmp(buf_text(out), text, out->len) == 0;
+}
+
+bool rig_out_has(const struct rig_box *b, int which, const char *text)
+{
+	return strstr(buf_text(&b->out[which]), text) != NULL;
 }

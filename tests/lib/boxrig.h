@@ -81,6 +81,10 @@ bool rig_possible(char *why, size_t size);
 int rig_start(struct rig *r, unsigned int slots);
 /* True when cordon-box ended by itself with 0 in time. */
 bool rig_stop(struct rig *r);
+/* After cordon-box was killed: starts it again with the same instance and directory. */
+int rig_restart(struct rig *r);
+/* 0 when there is none. */
+pid_t rig_zygote_pid(const struct rig *r);
 /* One turn of the loop. */
 void rig_step(struct rig *r, int timeout_ms);
 int rig_reply(struct rig *r, uint64_t tag, struct box_reply *out);
@@ -101,6 +105,9 @@ int rig_run(struct rig *r, struct rig_box *b, char *const *argv);
 int rig_sh(struct rig *r, struct rig_box *b, const char *script);
 /* Waits for the result (0) or the error (-1) of that tag. */
 int rig_result(struct rig *r, struct rig_box *b, uint32_t tag);
+/* What the last command wrote: the whole of it, or a part of it. */
+bool rig_out_is(const struct rig_box *b, int which, const char *text);
+bool rig_out_has(const struct rig_box *b, int which, const char *text);
 int rig_put_file(struct rig *r, struct rig_box *b, const char *path, uint32_t mode,
 		 const void *data, size_t length);
 

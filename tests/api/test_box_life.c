@@ -1,0 +1,463 @@
+/*
+ * test_box_life.c: the verbs of cordon-box, many boxes, what a box may see (case B22), and what is
+ * left when something ends: the caller, a box, the zygote, cordon-box itself.
+ */
+#include "tests/lib/boxrig.h"
+#include "tests/lib/test.h"
+
+#include "runners/base/buf.h"
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/str.h"
+
+#include <CUnit/CUnit.h>
+#include <dirent.h>
+#include <fcntl.h>
+
+#define SLOTS 24
+
+static struct rig rig;
+static struct rig_box box; /* of the tests that need one only */
+
+static void open_box(void)
+{
+	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, &box, NULL), 0);
+}
+
+static void close_box(struct box_reply *out)
+{
+	CU_ASSERT_EQUAL_FATAL(rig_destroy(&rig, &box, out), 0);
+}
+
+/* Runs a script in a fresh box and leaves the box open. */
+static void run(const char *script)
+{
+	open_box();
+	CU_ASSERT_EQUAL(rig_sh(&rig, &box, script), 0);
+}
+
+/* --- cordon-box ----------------------------------------------------------------------------- */
+
+static void verb(enum box_verb name, struct box_reply *out)
+{
+	struct err e = ERR_INIT;
+	uint64_t tag = ++rig.next_tag;
+
+	memset(out, 0, sizeof(*out));
+	CU_ASSERT_EQUAL(boxclient_verb(&rig.client, name, tag, box.slot, box.run_id, 0, &e), 0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, out), 0);
+}
+
+static void test_kill_keeps_box(void)
+{
+	struct box_reply reply;
+	unsigned int died = rig.died_count;
+
+	run("echo x");
+	verb(BOX_KILL, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+	CU_ASSERT_EQUAL(reply.state, BOX_DEAD);
+	verb(BOX_STATS, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+	CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
+	verb(BOX_FREEZE, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_ERR_BUSY);
+	CU_ASSERT_EQUAL(rig.died_count, died);
+	close_box(&reply);
+	CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
+	verb(BOX_STATS, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_ERR_NOT_FOUND);
+}
+
+static void test_freeze(void)
+{
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char script[] = "while :; do echo x; sleep 0.02; done";
+	char *argv[] = {shell, option, script, NULL};
+	struct box_reply reply;
+	size_t before;
+
+	open_box();
+	CU_ASSERT_EQUAL(rig_exec(&box, argv, false), 0);
+	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 300), -1);
+	CU_ASSERT_TRUE(box.out[0].len > 0);
+	verb(BOX_FREEZE, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+	CU_ASSERT_EQUAL(reply.state, BOX_FROZEN);
+	(void)rig_wait_exit(&rig, &box, 100);
+	before = box.out[0].len;
+	(void)rig_wait_exit(&rig, &box, 300);
+	CU_ASSERT_EQUAL(box.out[0].len, before);
+	verb(BOX_THAW, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+	(void)rig_wait_exit(&rig, &box, 300);
+	CU_ASSERT_TRUE(box.out[0].len > before);
+	verb(BOX_FREEZE, &reply);
+	close_box(NULL); /* a frozen box can be destroyed */
+}
+
+static void test_list_and_foreign_ids(void)
+{
+	struct err e = ERR_INIT;
+	struct box_reply reply;
+	uint64_t tag;
+
+	run("true");
+	tag = ++rig.next_tag;
+	rig.entries = 0;
+	CU_ASSERT_EQUAL(boxclient_list(&rig.client, tag, &e), 0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
+	CU_ASSERT_EQUAL(reply.slots, 1);
+	CU_ASSERT_EQUAL(rig.entries, 1);
+	CU_ASSERT_STRING_EQUAL(rig.entry.run_id, box.run_id);
+	CU_ASSERT_STRING_EQUAL(rig.entry.agent_path, box.path);
+	CU_ASSERT_EQUAL(rig.entry.state, BOX_LIVE);
+	tag = ++rig.next_tag;
+	CU_ASSERT_EQUAL(boxclient_destroy(&rig.client, tag, box.slot, "another", 0, &e), 0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
+	CU_ASSERT_EQUAL(reply.code, BOX_ERR_NOT_FOUND);
+	verb(BOX_MAINTAIN, &reply);
+	CU_ASSERT_EQUAL(reply.code, BOX_ERR_UNSUPPORTED);
+	close_box(NULL);
+}
+
+static void refuse(const char *image, const struct box_limits *limits, enum box_code code)
+{
+	struct err e = ERR_INIT;
+	struct box_reply reply;
+	uint64_t tag = ++rig.next_tag;
+
+	memset(&reply, 0, sizeof(reply));
+	CU_ASSERT_EQUAL(boxclient_create(&rig.client, tag, "refused", image, limits, 0, &e), 0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
+	CU_ASSERT_EQUAL(reply.code, code);
+	CU_ASSERT_TRUE(reply.text[0] != '\0');
+}
+
+static void test_create_refusals(void)
+{
+	struct box_limits limits;
+
+	rig_limits(&limits);
+	refuse("nosuch", &limits, BOX_ERR_UNSUPPORTED);
+	limits.memory_bytes = 0;
+	refuse("host", &limits, BOX_ERR_INVALID);
+	rig_limits(&limits);
+	limits.memory_bytes = UINT64_MAX;
+	refuse("host", &limits, BOX_ERR_INVALID);
+	rig_limits(&limits);
+	limits.pids = 0;
+	refuse("host", &limits, BOX_ERR_INVALID);
+	rig_limits(&limits);
+	limits.workspace_inodes = UINT64_MAX;
+	refuse("host", &limits, BOX_ERR_INVALID);
+	rig_limits(&limits);
+	limits.cpu_millis = 1;
+	refuse("host", &limits, BOX_ERR_INVALID);
+}
+
+static void test_caller_comes_back(void)
+{
+	char path[128];
+	struct err e = ERR_INIT;
+
+	run("echo before");
+	(void)snprintf(path, sizeof(path), "%s/run/box/box.sock", rig.dir);
+	CU_ASSERT_EQUAL(boxclient_connect(&rig.client, path, &e), 0);
+	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo after"), 0);
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "after\n"));
+	close_box(NULL);
+}
+
+static void test_200_in_a_row(void)
+{
+	char program[] = "true";
+	char *argv[] = {program, NULL};
+	int wrong = 0;
+
+	for (int i = 0; i < 200; i++) {
+		if (rig_create(&rig, &box, NULL) != 0 || rig_run(&rig, &box, argv) != 0 ||
+		    box.status.how != AGENT_EXITED || box.status.code != 0)
+			wrong++;
+		if (rig_destroy(&rig, &box, NULL) != 0)
+			wrong++;
+	}
+	CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void test_16_at_once(void)
+{
+	static struct rig_box boxes[16];
+	uint64_t tags[16];
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char script[] = "echo $$ > mine; head -c 300000 /dev/zero; exit 5";
+	char *argv[] = {shell, option, script, NULL};
+	int wrong = 0;
+
+	for (int i = 0; i < 16; i++)
+		tags[i] = rig_create_send(&rig, &boxes[i], NULL);
+	for (int i = 0; i < 16; i++)
+		if (rig_created(&rig, &boxes[i], tags[i]) != 0 ||
+		    rig_exec(&boxes[i], argv, false) != 0)
+			wrong++;
+	for (int i = 0; i < 16; i++)
+		if (rig_wait_exit(&rig, &boxes[i], 20000) != 0 || boxes[i].status.code != 5 ||
+		    boxes[i].out[0].len != 300000)
+			wrong++;
+	for (int i = 0; i < 16; i++)
+		if (rig_destroy(&rig, &boxes[i], NULL) != 0)
+			wrong++;
+	CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void test_busy_when_full(void)
+{
+	static struct rig_box boxes[SLOTS];
+	struct box_limits limits;
+	int wrong = 0;
+
+	for (int i = 0; i < SLOTS; i++)
+		wrong += rig_create(&rig, &boxes[i], NULL) == 0 ? 0 : 1;
+	rig_limits(&limits);
+	refuse("host", &limits, BOX_ERR_BUSY);
+	for (int i = 0; i < SLOTS; i++)
+		wrong += rig_destroy(&rig, &boxes[i], NULL) == 0 ? 0 : 1;
+	CU_ASSERT_EQUAL(wrong, 0);
+}
+
+/* --- what a box may see --------------------------------------------------------------------- */
+
+static int read_program(struct buf *out)
+{
+	char path[4096];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	struct err e = ERR_INIT;
+	char *where;
+
+	if (length < 0)
+		return -1;
+	path[length] = '\0';
+	where = strstr(path, "/tests/");
+	if (where == NULL)
+		return -1;
+	(void)snprintf(where, sizeof(path) - (size_t)(where - path), "/tests/probe/probe_box");
+	return fd_read_file(AT_FDCWD, path, out, &e);
+}
+
+static void test_b22_probe(void)
+{
+	struct buf program;
+	char name[] = "/workspace/probe_box";
+	char *argv[] = {name, NULL};
+
+	buf_init(&program, (size_t)16 << 20);
+	CU_ASSERT_EQUAL_FATAL(read_program(&program), 0);
+	open_box();
+	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "probe_box", 0755, program.data, program.len), 0);
+	CU_ASSERT_EQUAL(rig_run(&rig, &box, argv), 0);
+	CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
+	CU_ASSERT_EQUAL(box.status.code, 0);
+	if (box.status.code != 0 || box.status.how != AGENT_EXITED)
+		(void)printf("%s%s\n", buf_text(&box.out[0]), buf_text(&box.out[1]));
+	close_box(NULL);
+	buf_release(&program);
+}
+
+static void test_environment(void)
+{
+	run("env | sort; pwd; id -u; hostname; tty");
+	CU_ASSERT_TRUE(rig_out_has(&box, 0, "HOME=/workspace\n"));
+	CU_ASSERT_TRUE(rig_out_has(&box, 0, "/workspace\n1000\nbox\nnot a tty\n"));
+	CU_ASSERT_FALSE(rig_out_has(&box, 0, "CORDON"));
+	close_box(NULL);
+}
+
+/* Names below a directory that contain a word. */
+static int count_names(const char *dir, const char *word)
+{
+	DIR *list = opendir(dir);
+	const struct dirent *entry;
+	int count = 0;
+
+	while (list != NULL && (entry = readdir(list)) != NULL)
+		count += strstr(entry->d_name, word) != NULL ? 1 : 0;
+	if (list != NULL)
+		(void)closedir(list);
+	return count;
+}
+
+static int groups_left(const char *instance)
+{
+	static const char *const trees[] = {"memory", "pids", "cpu", "cpuacct", "unified", ""};
+	char name[64];
+	int count = 0;
+
+	(void)snprintf(name, sizeof(name), "cordon-%s", instance);
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", trees[i]);
+		count += count_names(path, name);
+	}
+	return count;
+}
+
+static bool command_has(const char *pid, const char *word)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char path[300];
+
+	buf_init(&text, 65536);
+	(void)snprintf(path, sizeof(path), "/proc/%s/cmdline", pid);
+	return fd_read_file(AT_FDCWD, path, &text, &e) == 0 && text.len > 0 &&
+	       memmem(text.data, text.len, word, strlen(word)) != NULL;
+}
+
+/* Processes whose command line has the word. */
+static int processes_left(const char *word)
+{
+	DIR *list = opendir("/proc");
+	const struct dirent *entry;
+	int count = 0;
+
+	while (list != NULL && (entry = readdir(list)) != NULL)
+		if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
+		    command_has(entry->d_name, word))
+			count++;
+	if (list != NULL)
+		(void)closedir(list);
+	return count;
+}
+
+static int count_mounts(void)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	int count = 0;
+
+	buf_init(&text, (size_t)1 << 20);
+	CU_ASSERT_EQUAL(fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, &e), 0);
+	for (size_t i = 0; i < text.len; i++)
+		count += text.data[i] == '\n' ? 1 : 0;
+	return count;
+}
+
+static void start_sleeper(struct rig *r, struct rig_box *b, const char *seconds)
+{
+	char program[] = "sleep";
+	char argument[32];
+	char *argv[] = {program, argument, NULL};
+
+	CU_ASSERT_EQUAL(str_copy(argument, sizeof(argument), seconds), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_create(r, b, NULL), 0);
+	CU_ASSERT_EQUAL(rig_exec(b, argv, false), 0);
+	for (int i = 0; i < 100 && !b->started; i++)
+		rig_step(r, 20);
+	CU_ASSERT_TRUE(b->started);
+}
+
+static void test_term_leaves_nothing(void)
+{
+	static struct rig_box boxes[3];
+	int mounts = count_mounts();
+	pid_t zygote = rig_zygote_pid(&rig);
+
+	CU_ASSERT_TRUE_FATAL(zygote > 1);
+	for (int i = 0; i < 3; i++)
+		start_sleeper(&rig, &boxes[i], "98761");
+	CU_ASSERT_EQUAL(processes_left("98761"), 3);
+	CU_ASSERT_TRUE(groups_left(rig.instance) > 0);
+	CU_ASSERT_TRUE(rig_stop(&rig));
+	CU_ASSERT_EQUAL(processes_left("98761"), 0);
+	CU_ASSERT_EQUAL(groups_left(rig.instance), 0);
+	CU_ASSERT_EQUAL(processes_left(rig.dir), 0);
+	CU_ASSERT_NOT_EQUAL(kill(zygote, 0), 0);
+	CU_ASSERT_EQUAL(count_mounts(), mounts);
+	CU_ASSERT_NOT_EQUAL(access(rig.dir, F_OK), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_start(&rig, SLOTS), 0);
+}
+
+static void test_start_sweeps_what_was_left(void)
+{
+	static struct rig_box b;
+
+	start_sleeper(&rig, &b, "98762");
+	(void)kill(rig.pid, SIGKILL);
+	CU_ASSERT_EQUAL(rig_restart(&rig), 0);
+	CU_ASSERT_EQUAL(processes_left("98762"), 0);
+	CU_ASSERT_EQUAL(rig_create(&rig, &box, NULL), 0);
+	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "exit 4"), 0);
+	CU_ASSERT_EQUAL(box.status.code, 4);
+	close_box(NULL);
+}
+
+static void test_zygote_death(void)
+{
+	struct box_limits limits;
+	struct box_reply reply;
+	struct err e = ERR_INIT;
+	uint64_t tag;
+	int tries = 0;
+
+	rig_limits(&limits);
+	run("true");
+	CU_ASSERT_TRUE(rig_zygote_pid(&rig) > 1);
+	CU_ASSERT_EQUAL(kill(rig_zygote_pid(&rig), SIGKILL), 0);
+	/* a live box goes on */
+	CU_ASSERT_EQUAL(rig_sh(&rig, &box, "echo still here"), 0);
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "still here\n"));
+	close_box(NULL);
+	do {
+		tag = ++rig.next_tag;
+		memset(&reply, 0, sizeof(reply));
+		clock_sleep_us(50000);
+		CU_ASSERT_EQUAL(boxclient_create(&rig.client, tag, "again", "host", &limits, 0, &e),
+				0);
+		CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
+	} while (reply.code != BOX_OK && ++tries < 100);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+	tag = ++rig.next_tag;
+	CU_ASSERT_EQUAL(boxclient_destroy(&rig.client, tag, reply.slot, "again", 0, &e), 0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
+	CU_ASSERT_EQUAL(reply.code, BOX_OK);
+}
+
+static const struct test tests[] = {
+    {"box_life", "kill keeps the box", test_kill_keeps_box},
+    {"box_life", "freeze", test_freeze},
+    {"box_life", "list and foreign ids", test_list_and_foreign_ids},
+    {"box_life", "create refusals", test_create_refusals},
+    {"box_life", "caller comes back", test_caller_comes_back},
+    {"box_life", "200 in a row", test_200_in_a_row},
+    {"box_life", "16 at once", test_16_at_once},
+    {"box_life", "busy when full", test_busy_when_full},
+    {"box_life", "environment", test_environment},
+    {"box_life", "B22 probe", test_b22_probe},
+    {"box_life", "TERM leaves nothing", test_term_leaves_nothing},
+    {"box_life", "start sweeps what was left", test_start_sweeps_what_was_left},
+    {"box_life", "zygote death", test_zygote_death},
+};
+
+int main(int argc, char **argv)
+{
+	char why[128];
+	int result;
+
+	if (!rig_possible(why, sizeof(why))) {
+		(void)printf("skipped: %s\n", why);
+		return 77;
+	}
+	if (rig_start(&rig, SLOTS) != 0) {
+		(void)printf("cordon-box does not start\n");
+		return 1;
+	}
+	result = test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+	if (!rig_stop(&rig)) {
+		(void)printf("cordon-box did not stop cleanly\n");
+		return 1;
+	}
+	return result;
+}

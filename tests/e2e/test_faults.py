@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""test_faults: parts of the stack go away and come back. What was accepted is never lost and never run twice, every run ends with a true
+reason, and the logs hold no secret."""
+import glob
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import check  # noqa: E402
+import cordon as c  # noqa: E402
+
+RUNS = c.BASE + "/runs"
+VAR = os.path.dirname(c.DATA_DIR)
+
+
+class Off:
+    """A program that is kept down: its restart loop is told to start nothing."""
+
+    def __init__(self, name, number=signal.SIGKILL):
+        self.name, self.number = name, number
+        self.file = os.path.join(VAR, "run-off", name)
+
+    def __enter__(self):
+        pid = c.program_pid(self.name)
+        with open(self.file, "w"):
+            pass
+        os.kill(pid, self.number)
+        check.wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20, self.name + " to end")
+        return self
+
+    def back(self):
+        if os.path.exists(self.file):
+            os.unlink(self.file)
+
+    def __exit__(self, *_):
+        self.back()
+
+
+@check.test
+def database_down():
+    run = c.run(["python3", "-u", "-c", "import time\nfor i in range(60):\n print(i); time.sleep(0.1)"], wait=False)
+    ws = c.WebSocket(c.stream_path(run["id"]))
+    frames = [ws.frame()]
+    check.equal(frames[0]["event"], "start")
+    with Off("mariadb"):
+        answer = c.request("GET", RUNS)
+        check.equal((answer.status, answer.json()["error"]["code"]), (503, "store_unavailable"))
+        check.true(int(answer.header("Retry-After")) >= 1)
+        answer = c.request("POST", RUNS, c.run_body(["true"]))
+        check.equal((answer.status, answer.json()["error"]["code"]), (503, "store_unavailable"))
+        public = c.request("GET", c.BASE + "/health/public", key=None)
+        check.equal((public.status, public.json()["ok"], public.json()["store"]["healthy"]), (200, False, False))
+        check.equal(c.request("GET", c.BASE + "/health").status, 503)
+        before = len(frames)
+        for _ in range(10):
+            frames.append(ws.frame())
+        check.true(len(frames) >= before + 10)
+        for word in (c.KEY, "socket", "mariadb", "SELECT", "2002"):
+            check.has_not(answer.body.decode(), word)
+    check.wait_for(c.healthy, 20, "the service to recover")
+    while (frame := ws.frame()) is not None:
+        frames.append(frame)
+    c.check_sequence(frames)
+    check.equal(c.output(frames, "stdout"), b"".join(b"%d\n" % i for i in range(60)))
+    check.equal(c.get_run(run["id"])["phase"], "completed")
+
+
+@check.test
+def a_run_that_ends_while_the_database_is_down():
+    run = c.run(["sh", "-c", "sleep 1; echo done > f"], wait=False, capture_patterns=["f"])
+    c.wait_phase(run["id"], ["starting", "running"])
+    with Off("mariadb"):
+        time.sleep(2)
+    check.wait_for(c.healthy, 20, "the service to recover")
+    done = c.wait_run(run["id"], 20)
+    check.equal((done["phase"], done["exit_code"], [a["path"] for a in c.artifacts(run["id"])]), ("completed", 0, ["f"]))
+
+
+@check.test
+def runner_down_runs_wait():
+    with Off("cordon-runner", signal.SIGTERM):
+        run = c.run(["echo", "late"], wait=False)
+        time.sleep(1)
+        check.equal(c.get_run(run["id"])["phase"], "queued")
+        canceled = c.run(["true"], wait=False)
+        check.equal(c.request("POST", f"{RUNS}/{canceled['id']}/cancel").json()["cancelled"], True)
+    done = c.wait_run(run["id"], 20)
+    check.equal(done["phase"], "completed")
+
+
+@check.test
+def runner_killed_ends_what_it_held():
+    run = c.run(["sleep", "100"], wait=False)
+    c.wait_phase(run["id"], ["running", "starting"])
+    time.sleep(0.5)
+    held = []
+    thread = threading.Thread(target=lambda: held.append(c.request("POST", RUNS, c.run_body(["sleep", "50"]))))
+    thread.start()
+    time.sleep(0.5)
+    os.kill(c.program_pid("cordon-runner"), signal.SIGKILL)
+    done = c.wait_run(run["id"], 20)
+    check.equal((done["phase"], done["message"], done["exit_code"], done["status_reason_code"]),
+                ("failed", "box_lost", None, "runtime_error"))
+    thread.join()
+    check.equal((held[0].status, held[0].json()["message"]), (200, "box_lost"))
+    frames, code = c.follow(run["id"])
+    c.check_sequence(frames)
+    check.equal((frames[-1]["data"], code), ({"exit_code": None, "reason": "box_lost"}, 1000))
+    check.wait_for(lambda: c.run(["true"])["phase"] == "completed", 10, "a run after the restart")
+    check.wait_for(no_box_processes, 10, "the boxes of the dead runner to go")
+
+
+def no_box_processes():
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.stat("/proc/" + name).st_uid >= 0x10000000:
+                    return False
+            except OSError:
+                pass
+    return True
+
+
+@check.test
+def runner_dead_and_not_back_is_swept_by_the_gate():
+    run = c.run(["sleep", "100"], wait=False)
+    c.wait_phase(run["id"], ["running", "starting"])
+    time.sleep(0.5)
+    start = time.monotonic()
+    with Off("cordon-runner"):
+        done = c.wait_run(run["id"], 30)
+        check.true(10 < time.monotonic() - start < 22, time.monotonic() - start)
+    check.equal((done["phase"], done["message"]), ("failed", "box_lost"))
+
+
+@check.test
+def box_daemon_restart():
+    run = c.run(["sleep", "100"], wait=False)
+    c.wait_phase(run["id"], ["running", "starting"])
+    time.sleep(0.3)
+    os.kill(c.program_pid("cordon-box"), signal.SIGKILL)
+    check.wait_for(lambda: c.run(["echo", "x"])["phase"] == "completed", 10, "a run after the restart")
+    c.request("POST", f"{RUNS}/{run['id']}/cancel")
+    check.true(c.get_run(run["id"])["finished_at"] is not None)
+    check.wait_for(no_box_processes, 10, "the boxes of the dead builder to go")
+
+
+@check.test
+def a_worker_that_dies_is_replaced():
+    master = c.program_pid("cordon-fcgi")
+    with open(f"/proc/{master}/task/{master}/children") as file:
+        workers = [int(p) for p in file.read().split()]
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    check.wait_for(c.healthy, 5, "new workers")
+    check.equal(c.run(["true"])["phase"], "completed")
+
+
+@check.test
+def nothing_accepted_is_lost_while_workers_die():
+    accepted = []
+    lost = []
+    stop = threading.Event()
+
+    def post(n):
+        for i in range(15):
+            key = f"kill-{os.getpid()}-{n}-{i}-{time.time_ns()}"
+            for _ in range(50):
+                try:
+                    answer = c.request("POST", RUNS, c.run_body(["sh", "-c", "echo $$ > once"], capture_patterns=["once"]),
+                                       headers={"Idempotency-Key": key})
+                except OSError:
+                    continue
+                if answer.status == 200 and answer.json()["finished_at"]:
+                    accepted.append(answer.json())
+                    break
+                if answer.status not in (200, 502, 503):
+                    lost.append((answer.status, answer.body))
+                    break
+                time.sleep(0.02)
+            else:
+                lost.append(key)
+
+    def kill():
+        while not stop.is_set():
+            time.sleep(0.3)
+            master = c.program_pid("cordon-fcgi")
+            try:
+                with open(f"/proc/{master}/task/{master}/children") as file:
+                    workers = [int(p) for p in file.read().split()]
+                os.kill(workers[time.time_ns() % len(workers)], signal.SIGKILL)
+            except (OSError, ZeroDivisionError):
+                pass
+
+    killer = threading.Thread(target=kill)
+    threads = [threading.Thread(target=post, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    killer.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    killer.join()
+    check.equal(lost, [])
+    check.equal(len({r["id"] for r in accepted}), 60)
+    check.equal({(r["phase"], r["exit_code"]) for r in accepted}, {("completed", 0)})
+
+
+@check.test
+def logs_hold_no_secret():
+    marker = f"querymarker{time.time_ns()}"
+    ws = c.WebSocket(c.stream_path(c.run(["true"])["id"], query=f"auth_token={c.KEY}&x={marker}"), key=None)
+    ws.close()
+    c.request("GET", f"{RUNS}?limit=1&x={marker}")
+    c.request("GET", "/nothing?x=" + marker)
+    time.sleep(0.5)
+    secrets = [key.split("_")[2] for key in (c.KEY, c.ADMIN, c.OTHER)] + [marker]
+    files = glob.glob(os.path.join(VAR, "log", "*"))
+    check.true(len(files) >= 6, files)
+    for path in files:
+        with open(path, "rb") as file:
+            text = file.read()
+        for secret in secrets:
+            check.true(secret.encode() not in text, (path, secret[:6]))
+
+
+@check.test
+def a_request_can_be_followed_by_its_id():
+    run = c.run(["true"])
+    with open(os.path.join(VAR, "log", "cordon-runner.log")) as file:
+        line = [text for text in file if f"run={run['id']}" in text and "run_ended" in text][-1]
+    req = [word for word in line.split() if word.startswith("req=")][0][4:]
+    with open(os.path.join(VAR, "log", "access.json")) as file:
+        rows = [json.loads(text) for text in file if req in text]
+    check.equal((len(rows), rows[0]["method"], rows[0]["path"]), (1, "POST", RUNS))
+
+
+check.main()

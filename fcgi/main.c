@@ -29,6 +29,7 @@
 #include "runners/core/program.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define LISTEN_BACKLOG 4096
 
@@ -67,6 +68,8 @@ int main(int argc, char **argv)
 	if (program_start(&info, argc, argv, &options, &policy, &status) != 0)
 		return status;
 	proc_harden();
+	/* what a worker stages is for the runner's group, not for others */
+	(void)umask(0007);
 	fd = listen_socket(policy, argc, argv, options.first_word, &e);
 	if (fd < 0) {
 		log_err(LOG_ERROR, "start", &e, "%s", "");

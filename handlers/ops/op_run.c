@@ -325,9 +325,9 @@ static int stage_blob(struct handler_context *context, struct run_create *r, str
 	(void)snprintf(parent, sizeof(parent), "%s", path);
 	slash = strrchr(parent, '/');
 	*slash = '\0';
-	if (mkdir(parent, 02770) != 0 && errno != EEXIST)
+	/* the group comes from the folder above (setgid); a chmod by a non-member would lose it */
+	if (mkdir(parent, 0770) != 0 && errno != EEXIST)
 		return err_set(e, ERR_IO, errno, "mkdir %s", parent);
-	(void)chmod(parent, 02770);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640);
 	if (fd < 0)
 		return err_set(e, ERR_IO, errno, "create %s", path);

@@ -228,6 +228,8 @@ static int make_context(struct gate *gate, struct err *e)
 		return err_set(e, ERR_INTERNAL, 0, "lws_create_context");
 	memset(&vhost, 0, sizeof(vhost));
 	vhost.port = CONTEXT_PORT_NO_LISTEN_SERVER;
+	/* libwebsockets chooses between vhosts without a port by the Host header: nginx sends these
+	 * names */
 	vhost.vhost_name = "control";
 	vhost.protocols = control_protocols;
 	vhost.timeout_secs = 30;

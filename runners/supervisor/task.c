@@ -362,7 +362,9 @@ static void created(struct task *task, const struct box_reply *reply)
 	if (start_command(task, reply->agent_path, &e) != 0) {
 		log_err(LOG_ERROR, "start", &e, "req=%s run=%s", task->claim.request_id,
 			task->claim.run_id);
-		task_stop(task, STOP_BACKEND);
+		/* there will be no further reply to find the stop */
+		task->stop = STOP_BACKEND;
+		task_destroy(task);
 	}
 }
 

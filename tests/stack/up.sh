@@ -237,11 +237,17 @@ clear_dead() {
   for name in "${STACK_PROGRAMS[@]}"; do loop_lives "$name" || [ ! -d "$STACK_GROUP/$name" ] || clear_group "$name"; done
 }
 
+# SOCKETS: WORD=PATH pairs that the loop of the next start listens on for its program, as a socket unit does
+SOCKETS=()
+
 # start NAME STOP_SECONDS kill|keep USER|root FILES -- COMMAND...: under a restart loop, unless it already runs just like that. kill or
 # keep: what becomes of its process group when it ends. FILES: configuration whose change means a new start.
 start() {
-  local name=$1 stop_s=$2 rest=$3 user=$4 stamp pid
-  local -a files command group
+  local name=$1 stop_s=$2 rest=$3 user=$4 stamp pid socket
+  local -a files command group sockets
+  sockets=()
+  for socket in "${SOCKETS[@]}"; do sockets+=(--socket "$socket"); done
+  SOCKETS=()
   shift 4
   while [ "$1" != -- ]; do
     files+=("$1")
@@ -254,7 +260,7 @@ start() {
     return
   fi
   stamp=$({
-    printf '%s\n' "$user" "$stop_s" "${command[@]}"
+    printf '%s\n' "$user" "$stop_s" "${sockets[@]}" "${command[@]}"
     sha256sum "${command[0]}" "${files[@]}"
   } | sha256sum | cut -c 1-32)
   if loop_lives "$name"; then
@@ -274,7 +280,7 @@ start() {
   [ -z "$STACK_GROUP" ] || group=(--cgroup "$STACK_GROUP/$name")
   env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 CORDON_STACK="$INSTANCE" \
     "$build/tests/tools/restart_loop" --name "$name" --log "$LOGS/$name.log" --pids "$PIDS" --off "$OFF" \
-    "${group[@]}" --stop-s "$stop_s" --rest "$rest" -- "${command[@]}" || fail "cannot start $name"
+    "${group[@]}" "${sockets[@]}" --stop-s "$stop_s" --rest "$rest" -- "${command[@]}" || fail "cannot start $name"
   echo "$stamp" >"$PIDS/$name.stamp"
 }
 
@@ -349,9 +355,11 @@ make_stack_group
 make_database
 start cordon-box 20 keep root "$ETC/box.limits" -- \
   "$BIN/cordon-box" --run-dir "$RUN" --data-dir "$DATA" --instance "$INSTANCE" --limits "$ETC/box.limits"
+SOCKETS=("control-fd=$RUN/gate/control.sock" "bytes-fd=$RUN/gate/bytes.sock")
 start cordon-gate 20 kill cordon-gate "$ETC/policy.yaml" -- "$BIN/cordon-gate" --policy "$ETC/policy.yaml"
 ready cordon-box 20 test -S "$RUN/box/box.sock"
 start cordon-runner 30 kill cordon-run "$ETC/policy.yaml" -- "$BIN/cordon-runner" --policy "$ETC/policy.yaml"
+SOCKETS=("socket-fd=$RUN/web/fcgi.sock")
 start cordon-fcgi 40 kill cordon-web "$ETC/policy.yaml" -- "$BIN/cordon-fcgi" --policy "$ETC/policy.yaml"
 ready cordon-gate 20 test -S "$RUN/gate/control.sock" -a -S "$RUN/gate/bytes.sock"
 ready cordon-runner 20 test -S "$RUN/notify-run/runner.sock"

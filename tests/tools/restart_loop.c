@@ -2,7 +2,7 @@
  * restart_loop: stands for systemd's Restart=always in the private stack.
  *
  *	restart_loop --name N --log FILE --pids DIR --off DIR [--cgroup DIR] [--stop-s S]
- *		[--rest kill|keep] -- PROGRAM ARGS
+ *		[--rest kill|keep] [--socket WORD=PATH]... -- PROGRAM ARGS
  *
  * It becomes a daemon that holds the lock of DIR/N.loop, writes its own pid there and the
  * program's to DIR/N, appends the program's stdout and stderr to FILE and starts the program again
@@ -13,7 +13,11 @@
  * What is left of the program's process group when it ends is killed (workers whose master died),
  * as systemd does; with --rest keep it lives on (the boxes of cordon-box).
  *
- * The program gets no descriptor but 0 (/dev/null), 1 and 2, and a session of its own. With
+ * --socket stands for a socket unit: the loop listens on PATH, mode 0660, and the program gets the
+ * descriptor, named by two further words: WORD and its number. Connections wait in it while the
+ * program restarts.
+ *
+ * The program gets no descriptor but 0 (/dev/null), 1, 2 and those, and a session of its own. With
  * --cgroup the loop enters that group first, so that everything it starts can be found.
  */
 #include "runners/base/clock.h"
@@ -26,6 +30,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -35,6 +40,9 @@
 #define TICK_US        (100 * CLOCK_US_PER_MS)
 #define LOG_BYTES_MOST (16 << 20)
 #define EXIT_USAGE     64
+#define SOCKETS_MOST   4
+#define WORDS_MOST     64
+#define BACKLOG        4096
 
 struct loop {
 	const char *name;
@@ -44,6 +52,9 @@ struct loop {
 	const char *cgroup;
 	uint64_t stop_s;
 	bool keep_rest;
+	const char *sockets[SOCKETS_MOST]; /* WORD=PATH */
+	int socket_fds[SOCKETS_MOST];
+	size_t socket_count;
 	char **argv;
 	char child_file[256];
 	char loop_file[256];
@@ -98,6 +109,9 @@ static int parse(struct loop *l, int argc, char **argv)
 			l->off = argv[i + 1];
 		else if (str_equal(argv[i], "--cgroup"))
 			l->cgroup = argv[i + 1];
+		else if (str_equal(argv[i], "--socket") && l->socket_count < SOCKETS_MOST &&
+			 strchr(argv[i + 1], '=') != NULL)
+			l->sockets[l->socket_count++] = argv[i + 1];
 		else if (str_equal(argv[i], "--rest"))
 			l->keep_rest = str_equal(argv[i + 1], "keep");
 		else if (!str_equal(argv[i], "--stop-s"))
@@ -193,6 +207,33 @@ static int set_up(struct loop *l, int lock_fd, struct err *e)
 	return 0;
 }
 
+/* Listens on the sockets and appends their words to the program's arguments. */
+static int open_sockets(struct loop *l, struct err *e)
+{
+	static char *words[WORDS_MOST];
+	static char texts[SOCKETS_MOST][2][128];
+	size_t n = 0;
+
+	while (l->argv[n] != NULL && n < WORDS_MOST - 2 * SOCKETS_MOST - 1) {
+		words[n] = l->argv[n];
+		n++;
+	}
+	for (size_t i = 0; i < l->socket_count; i++) {
+		const char *equals = strchr(l->sockets[i], '=');
+
+		l->socket_fds[i] = fd_unix_listen(equals + 1, SOCK_STREAM, 0660, BACKLOG, e);
+		if (l->socket_fds[i] < 0)
+			return -1;
+		(void)snprintf(texts[i][0], sizeof(texts[i][0]), "%.*s",
+			       (int)(equals - l->sockets[i]), l->sockets[i]);
+		(void)snprintf(texts[i][1], sizeof(texts[i][1]), "%d", l->socket_fds[i]);
+		words[n++] = texts[i][0];
+		words[n++] = texts[i][1];
+	}
+	l->argv = words;
+	return 0;
+}
+
 static void start_program(struct loop *l)
 {
 	struct proc_options options = PROC_OPTIONS_INIT;
@@ -204,6 +245,8 @@ static void start_program(struct loop *l)
 	options.stdout_fd = l->log_fd;
 	options.stderr_fd = l->log_fd;
 	options.new_session = true;
+	options.keep_fds = l->socket_fds;
+	options.keep_count = l->socket_count;
 	l->started_us = clock_monotonic_us();
 	if (proc_spawn(&options, &l->child, &e) != 0) {
 		l->child = 0;
@@ -329,7 +372,13 @@ int main(int argc, char **argv)
 	if (close_range(3, ~0U, 0) != 0)
 		return 1;
 	lock_fd = lock_loop(&loop);
-	ready_fd = lock_fd < 0 ? -1 : become_daemon();
+	if (lock_fd < 0)
+		return 1;
+	if (open_sockets(&loop, &e) != 0) {
+		(void)fprintf(stderr, "restart_loop: %s\n", e.text);
+		return 1;
+	}
+	ready_fd = become_daemon();
 	if (ready_fd < 0)
 		return 1;
 	if (set_up(&loop, lock_fd, &e) != 0) {

@@ -127,28 +127,38 @@ static int copy_link(int from, const char *name, int to, const char *as, struct 
 
 static int copy_entry(int from, const char *name, int to, const char *as, int depth, struct err *e);
 
+/* The names of a directory; NULL with an error set. */
+static DIR *list_dir(int from, const char *name, struct err *e)
+{
+	scope_close int fd = openat(from, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+	if (list == NULL)
+		(void)err_set(e, ERR_IO, errno, "list %s", name);
+	else
+		(void)fd_steal(&fd);
+	return list;
+}
+
 static int copy_dir(int from, const char *name, int to, const char *as, int depth, struct err *e)
 {
-	scope_close int source = openat(from, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	scope_close int target = -1;
 	const struct dirent *entry;
 	int result = 0;
-	int copy;
 	DIR *list;
 
-	if (source < 0)
-		return err_set(e, ERR_IO, errno, "open %s", name);
 	if (mkdirat(to, as, 0755) != 0 && errno != EEXIST)
 		return err_set(e, ERR_IO, errno, "mkdir %s", as);
 	target = openat(to, as, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	copy = fcntl(source, F_DUPFD_CLOEXEC, 3);
-	list = copy < 0 ? NULL : fdopendir(copy);
-	if (target < 0 || list == NULL)
+	if (target < 0)
 		return err_set(e, ERR_IO, errno, "open %s", as);
+	list = list_dir(from, name, e);
+	if (list == NULL)
+		return -1;
 	while (result == 0 && (entry = readdir(list)) != NULL)
 		if (!str_equal(entry->d_name, ".") && !str_equal(entry->d_name, ".."))
-			result =
-			    copy_entry(source, entry->d_name, target, entry->d_name, depth + 1, e);
+			result = copy_entry(dirfd(list), entry->d_name, target, entry->d_name,
+					    depth + 1, e);
 	(void)closedir(list);
 	return result;
 }
@@ -178,7 +188,6 @@ static int fill_etc(int root, struct err *e)
 	scope_close int etc = openat(root, "etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const struct dirent *entry;
 	int result = 0;
-	int copy;
 	DIR *list;
 
 	if (host < 0 || etc < 0)
@@ -186,10 +195,9 @@ static int fill_etc(int root, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(etc_entries); i++)
 		if (copy_entry(host, etc_entries[i], etc, etc_entries[i], 0, e) != 0)
 			return -1;
-	copy = fcntl(host, F_DUPFD_CLOEXEC, 3);
-	list = copy < 0 ? NULL : fdopendir(copy);
+	list = list_dir(host, ".", e);
 	if (list == NULL)
-		return err_set(e, ERR_IO, errno, "list /etc");
+		return -1;
 	while (result == 0 && (entry = readdir(list)) != NULL)
 		for (size_t i = 0; i < ARRAY_LEN(etc_prefixes); i++)
 			if (str_starts(entry->d_name, etc_prefixes[i]))

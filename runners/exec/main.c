@@ -374,7 +374,7 @@ static int start(struct daemon *d, const struct options *o, struct err *e)
 		return err_set(e, ERR_IO, errno, "epoll_create1");
 	if (box_config_load(o->limits, &d->config, e) != 0 || find_caller(d, o->caller, e) != 0 ||
 	    open_init(d, e) != 0 || open_dirs(d, e) != 0 || open_signals(d, e) != 0 ||
-	    cgroups_probe(&d->groups, e) != 0 ||
+	    locks_take(d, e) != 0 || cgroups_probe(&d->groups, e) != 0 ||
 	    cgroups_open(&d->groups, d->instance, d->config.host_reserve_mb, e) != 0 ||
 	    filter_build(&d->filter_fd, e) != 0 || slots_open(d, e) != 0)
 		return -1;

@@ -27,8 +27,13 @@ static int lock_name(const char *name, int *out_fd, struct err *e)
 
 	(void)snprintf(path, sizeof(path), LOCK_DIR "/%s.lock", name);
 	for (;;) {
-		scope_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		scope_close int fd = -1;
 
+		if (mkdir(LOCK_DIR, 0700) != 0 && errno != EEXIST)
+			return err_set(e, ERR_IO, errno, "mkdir " LOCK_DIR);
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* the last holder of any lock removed the directory */
 		if (fd < 0)
 			return err_set(e, ERR_IO, errno, "open %s", path);
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0)
@@ -71,8 +76,6 @@ int locks_take(struct daemon *d, struct err *e)
 	uint64_t last = (d->config.uid_base + d->config.slots * ZYGOTE_IDS - 1) / LOCK_IDS;
 	char name[64];
 
-	if (mkdir(LOCK_DIR, 0700) != 0 && errno != EEXIST)
-		return err_set(e, ERR_IO, errno, "mkdir " LOCK_DIR);
 	instance_name(d, name);
 	if (lock_name(name, &d->instance_lock, e) != 0)
 		return -1;

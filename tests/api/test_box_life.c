@@ -97,6 +97,27 @@ static void test_freeze(void)
 	close_box(NULL); /* a frozen box can be destroyed */
 }
 
+static void test_death_is_told(void)
+{
+	unsigned int died = rig.died_count;
+	struct box_reply reply;
+
+	run("echo x");
+	CU_ASSERT_TRUE_FATAL(rig_init_pid(&rig) > 1);
+	CU_ASSERT_EQUAL(kill(rig_init_pid(&rig), SIGKILL), 0);
+	for (int i = 0; i < 100 && rig.died_count == died; i++)
+		rig_step(&rig, 20);
+	CU_ASSERT_EQUAL(rig.died_count, died + 1);
+	CU_ASSERT_STRING_EQUAL(rig.died.run_id, box.run_id);
+	CU_ASSERT_FALSE(box.connected);
+	CU_ASSERT_NOT_EQUAL(rig_connect(&box), 0);
+	verb(BOX_STATS, &reply);
+	CU_ASSERT_EQUAL(reply.state, BOX_DEAD);
+	CU_ASSERT_EQUAL(reply.end_status, SIGKILL);
+	close_box(&reply);
+	CU_ASSERT_EQUAL(reply.end_status, SIGKILL);
+}
+
 static void test_list_and_foreign_ids(void)
 {
 	struct err e = ERR_INIT;
@@ -359,6 +380,37 @@ static void start_sleeper(struct rig *r, struct rig_box *b, const char *seconds)
 	CU_ASSERT_TRUE(b->started);
 }
 
+static void test_second_instance_is_refused(void)
+{
+	char free_ids[64];
+
+	/* far from the ids of this rig */
+	(void)snprintf(free_ids, sizeof(free_ids), "uid_base=%u\nslots=2\n", 0xE0000000U);
+	CU_ASSERT_EQUAL(rig_probe(&rig, NULL, "another", free_ids), 1); /* the run directory */
+	CU_ASSERT_EQUAL(rig_probe(&rig, "run2", NULL, free_ids), 1);    /* the instance */
+	CU_ASSERT_EQUAL(rig_probe(&rig, "run2", "another", NULL), 1);   /* the ids */
+	CU_ASSERT_EQUAL(rig_probe(&rig, "run2", "another", free_ids), 0);
+	run("echo unharmed");
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "unharmed\n"));
+	close_box(NULL);
+}
+
+static void test_limits_file_refusals(void)
+{
+	static const char *const wrong[] = {"slots=2\nunknown=1\n",
+					    "slots=2\nslots=2\n",
+					    "slots=0\n",
+					    "slots=2x\n",
+					    "slots\n",
+					    "slots=99999999999999999999\n",
+					    "uid_base=268435457\n",
+					    "slots=-1\n"};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		CU_ASSERT_EQUAL(rig_probe(&rig, "run2", "another", wrong[i]), 1);
+	CU_ASSERT_EQUAL(rig_probe(&rig, "run2", "a/b", NULL), 2);
+}
+
 static void test_term_leaves_nothing(void)
 {
 	static struct rig_box boxes[3];
@@ -428,6 +480,7 @@ static void test_zygote_death(void)
 static const struct test tests[] = {
     {"box_life", "kill keeps the box", test_kill_keeps_box},
     {"box_life", "freeze", test_freeze},
+    {"box_life", "a death is told", test_death_is_told},
     {"box_life", "list and foreign ids", test_list_and_foreign_ids},
     {"box_life", "create refusals", test_create_refusals},
     {"box_life", "caller comes back", test_caller_comes_back},
@@ -436,6 +489,8 @@ static const struct test tests[] = {
     {"box_life", "busy when full", test_busy_when_full},
     {"box_life", "environment", test_environment},
     {"box_life", "B22 probe", test_b22_probe},
+    {"box_life", "a second instance is refused", test_second_instance_is_refused},
+    {"box_life", "limits file refusals", test_limits_file_refusals},
     {"box_life", "TERM leaves nothing", test_term_leaves_nothing},
     {"box_life", "start sweeps what was left", test_start_sweeps_what_was_left},
     {"box_life", "zygote death", test_zygote_death},

@@ -200,39 +200,67 @@ static int write_limits(const struct rig *r, unsigned int slots, char *path, siz
 	return fd_replace_file(AT_FDCWD, path, text, strlen(text), 0600, &e);
 }
 
-static int start_process(struct rig *r, const char *limits)
+/* Starts cordon-box; probe: only to look and leave. */
+static int spawn_box(const struct rig *r, const char *run_name, const char *instance,
+		     const char *limits, bool probe, pid_t *out_pid)
 {
 	char program[4096];
 	char run[96];
 	char data[96];
 	char name[] = "cordon-box";
-	char *argv[16];
-	size_t n = 0;
+	char options_text[][12] = {"--run-dir", "--data-dir", "--instance",
+				   "--limits",  "--uid",      "--probe"};
+	char user[] = "root";
+	char *argv[] = {name,
+			options_text[0],
+			run,
+			options_text[1],
+			data,
+			options_text[2],
+			(char *)(uintptr_t)instance,
+			options_text[3],
+			(char *)(uintptr_t)limits,
+			options_text[4],
+			user,
+			probe ? options_text[5] : NULL,
+			NULL};
 	struct proc_options options = PROC_OPTIONS_INIT;
 	struct err e = ERR_INIT;
 
 	if (binary("cordon-box", program, sizeof(program)) != 0)
 		return -1;
-	(void)snprintf(run, sizeof(run), "%s/run", r->dir);
+	(void)snprintf(run, sizeof(run), "%s/%s", r->dir, run_name);
 	(void)snprintf(data, sizeof(data), "%s/data", r->dir);
 	if (mkdir(data, 0700) != 0 && errno != EEXIST)
 		return -1;
-	argv[n++] = name;
-	argv[n++] = (char[]){"--run-dir"};
-	argv[n++] = run;
-	argv[n++] = (char[]){"--data-dir"};
-	argv[n++] = data;
-	argv[n++] = (char[]){"--instance"};
-	argv[n++] = r->instance;
-	argv[n++] = (char[]){"--limits"};
-	argv[n++] = (char *)(uintptr_t)limits;
-	argv[n++] = (char[]){"--uid"};
-	argv[n++] = (char[]){"root"};
-	argv[n] = NULL;
 	options.program = program;
 	options.argv = argv;
 	options.die_with_parent = true;
-	return proc_spawn(&options, &r->pid, &e);
+	return proc_spawn(&options, out_pid, &e);
+}
+
+static int start_process(struct rig *r, const char *limits)
+{
+	return spawn_box(r, "run", r->instance, limits, false, &r->pid);
+}
+
+int rig_probe(const struct rig *r, const char *run_name, const char *instance, const char *limits)
+{
+	char path[96];
+	struct err e = ERR_INIT;
+	pid_t pid;
+	int status;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", r->dir,
+		       limits == NULL ? "box.limits" : "other.limits");
+	if (limits != NULL &&
+	    fd_replace_file(AT_FDCWD, path, limits, strlen(limits), 0600, &e) != 0)
+		return -1;
+	if (spawn_box(r, run_name == NULL ? "run" : run_name,
+		      instance == NULL ? r->instance : instance, path, true, &pid) != 0 ||
+	    proc_wait(pid, &status, &e) != 0)
+		return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 static int connect_box(struct rig *r)
@@ -284,8 +312,20 @@ int rig_restart(struct rig *r)
 	return connect_box(r);
 }
 
-/* The child of cordon-box that is no box: it runs as root in the host's pid namespace. */
-pid_t rig_zygote_pid(const struct rig *r)
+/* True when the process lives in the user namespace of the host, as the zygote does. */
+static bool has_host_ids(pid_t pid)
+{
+	struct buf text scope_buf;
+	struct err e = ERR_INIT;
+	char path[64];
+
+	buf_init(&text, 4096);
+	(void)snprintf(path, sizeof(path), "/proc/%ld/uid_map", (long)pid);
+	return fd_read_file(AT_FDCWD, path, &text, &e) == 0 &&
+	       strstr(buf_text(&text), "4294967295") != NULL;
+}
+
+static pid_t find_child(const struct rig *r, bool host_ids)
 {
 	struct buf text scope_buf;
 	struct err e = ERR_INIT;
@@ -300,19 +340,23 @@ pid_t rig_zygote_pid(const struct rig *r)
 	rest = text.data;
 	while (rest != NULL && *rest != '\0') {
 		uint64_t pid;
-		struct stat st;
 
 		err_clear(&e);
-		if (num_u64("pid", strsep(&rest, " "), 2, INT32_MAX, &pid, &e) != 0)
-			continue;
-		(void)snprintf(path, sizeof(path), "/proc/%llu/uid_map", (unsigned long long)pid);
-		err_clear(&e);
-		buf_reset(&text);
-		if (stat(path, &st) == 0 && fd_read_file(AT_FDCWD, path, &text, &e) == 0 &&
-		    strstr(buf_text(&text), "4294967295") != NULL)
+		if (num_u64("pid", strsep(&rest, " "), 2, INT32_MAX, &pid, &e) == 0 &&
+		    has_host_ids((pid_t)pid) == host_ids)
 			return (pid_t)pid;
 	}
 	return 0;
+}
+
+pid_t rig_zygote_pid(const struct rig *r)
+{
+	return find_child(r, true);
+}
+
+pid_t rig_init_pid(const struct rig *r)
+{
+	return find_child(r, false);
 }
 
 static void remove_tree(const char *dir)

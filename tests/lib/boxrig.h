@@ -85,6 +85,11 @@ bool rig_stop(struct rig *r);
 int rig_restart(struct rig *r);
 /* 0 when there is none. */
 pid_t rig_zygote_pid(const struct rig *r);
+/* pid 1 of some box, as the host sees it; 0 when there is none. */
+pid_t rig_init_pid(const struct rig *r);
+/* Runs `cordon-box --probe` in r's directory with another run directory, instance or limits text
+ * (NULL: those of r); its exit status. */
+int rig_probe(const struct rig *r, const char *run_name, const char *instance, const char *limits);
 /* One turn of the loop. */
 void rig_step(struct rig *r, int timeout_ms);
 int rig_reply(struct rig *r, uint64_t tag, struct box_reply *out);

@@ -19,7 +19,7 @@ static void match_release(struct route_match *match)
  */
 static int take_parameter(struct route_match *match, const char *text, size_t length)
 {
-	scope_buf struct buf decoded;
+	scope_buf struct buf decoded = BUF_NONE;
 	size_t used;
 
 	if (match->count >= ROUTE_MAX_PARAMS)

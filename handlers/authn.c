@@ -93,7 +93,7 @@ static int judge(struct handler_context *context, const char *credential, int64_
 int authn_check(struct handler_context *context, const struct http_request *request,
 		bool query_allowed, int64_t accepted_ms, struct principal *out, struct err *e)
 {
-	scope_buf struct buf value;
+	scope_buf struct buf value = BUF_NONE;
 	const char *credential = http_header(request, "X-API-KEY");
 	const char *authorization = http_header(request, "Authorization");
 	static const char *const names[] = {"auth_token", "token"};

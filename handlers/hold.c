@@ -7,7 +7,7 @@
 void hold_redirect(struct http_response *response, const char *node, const char *id,
 		   const struct hold *hold, const struct principal *caller)
 {
-	scope_buf struct buf user;
+	scope_buf struct buf user = BUF_NONE;
 
 	buf_init(&user, 1024);
 	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
@@ -23,7 +23,7 @@ void hold_redirect(struct http_response *response, const char *node, const char 
 
 static int number(const struct http_request *request, const char *name, int64_t *out, struct err *e)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 
 	buf_init(&text, 64);
 	if (http_query(request, name, &text) != 1)
@@ -33,7 +33,7 @@ static int number(const struct http_request *request, const char *name, int64_t 
 
 int hold_parse(const struct http_request *request, struct hold *out, struct err *e)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 
 	memset(out, 0, sizeof(*out));
 	buf_init(&text, 64);

@@ -16,7 +16,7 @@ const char *http_header(const struct http_request *request, const char *name)
 
 static int decode_parameter(const char *text, size_t length, struct buf *out)
 {
-	scope_buf struct buf spaced;
+	scope_buf struct buf spaced = BUF_NONE;
 
 	buf_init(&spaced, LIMIT_URL_BYTES * 4);
 	for (size_t i = 0; i < length; i++)

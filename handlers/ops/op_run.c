@@ -374,7 +374,7 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 {
 	struct create_work w = {
 	    .context = context, .caller = caller, .request = request, .out = out};
-	scope_buf struct buf spec;
+	scope_buf struct buf spec = BUF_NONE;
 	int result;
 
 	memset(out, 0, sizeof(*out));

@@ -40,8 +40,8 @@ struct listing {
 static void add_item(const struct artifact_row *row, void *arg)
 {
 	struct listing *list = arg;
-	scope_buf struct buf name;
-	scope_buf struct buf url;
+	scope_buf struct buf name = BUF_NONE;
+	scope_buf struct buf url = BUF_NONE;
 	bool escaped;
 	json_t *item;
 
@@ -132,9 +132,9 @@ static const char *guess_type(const char *path)
  * header. */
 static void disposition(struct http_response *response, const struct artifact_row *row)
 {
-	scope_buf struct buf plain;
-	scope_buf struct buf shown;
-	scope_buf struct buf value;
+	scope_buf struct buf plain = BUF_NONE;
+	scope_buf struct buf shown = BUF_NONE;
+	scope_buf struct buf value = BUF_NONE;
 	const char *base = memrchr(row->path, '/', row->path_length);
 	size_t length;
 	bool escaped;

@@ -407,7 +407,7 @@ void runs_get(struct handler_context *context, const struct http_request *reques
 static int read_list_query(const struct http_request *request, struct http_response *response,
 			   struct buf *cursor, struct buf *phase, uint64_t *out_limit)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	enum run_phase ignored;
 	int got;
@@ -443,8 +443,8 @@ void runs_list(struct handler_context *context, const struct http_request *reque
 	       const struct route_match *match, const struct principal *caller,
 	       struct http_response *response)
 {
-	scope_buf struct buf cursor;
-	scope_buf struct buf phase;
+	scope_buf struct buf cursor = BUF_NONE;
+	scope_buf struct buf phase = BUF_NONE;
 	scope_free struct run_row *rows = NULL;
 	struct err e = ERR_INIT;
 	uint64_t limit;

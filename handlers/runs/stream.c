@@ -18,8 +18,8 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		 struct http_response *response)
 {
 	const char *upgrade = http_header(request, "Upgrade");
-	scope_buf struct buf text;
-	scope_buf struct buf user;
+	scope_buf struct buf text = BUF_NONE;
+	scope_buf struct buf user = BUF_NONE;
 	struct run_row row;
 	struct err e = ERR_INIT;
 	uint64_t from = 0;

@@ -24,7 +24,13 @@ struct buf {
 	bool failed;
 };
 
+/* scope_buf struct buf b = BUF_NONE; always with it: an early return releases b before buf_init.
+ * `make check` looks. */
 #define scope_buf __attribute__((cleanup(buf_release)))
+#define BUF_NONE             \
+	{                    \
+		.data = NULL \
+	}
 
 void buf_init(struct buf *b, size_t max_bytes);
 void buf_release(struct buf *b);

@@ -11,7 +11,7 @@
 int image_digest(const char *name, char out[IMAGE_DIGEST_SIZE], struct err *e)
 {
 	static const char *const sources[] = {"/etc/os-release", "/var/lib/dpkg/status"};
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	unsigned char hash[SHA256_DIGEST_LENGTH];
 	char hex[65];
 

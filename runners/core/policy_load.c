@@ -508,7 +508,7 @@ int policy_parse(const char *name, const char *text, size_t length, struct polic
 
 int policy_load(const char *path, struct policy **out, struct err *e)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 
 	buf_init(&text, POLICY_FILE_BYTES + 1);
 	if (fd_read_file(AT_FDCWD, path, &text, e) != 0)

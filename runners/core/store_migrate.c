@@ -52,7 +52,7 @@ bool migrate_split(const char **at, const char **out_start, size_t *out_length)
 
 static int run_file(struct store *db, const char *dir, const char *name, struct err *e)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	char path[512];
 	const char *at;
 	const char *start;

@@ -60,7 +60,7 @@ int client_call(const struct client *client, const char *method, const char *pat
 	char want[64];
 	const char *headers[5] = {key, "Content-Type: application/json",
 				  "Accept: application/json"};
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct uhttp_answer answer;
 	struct uhttp_request request = {.method = method,
 					.url = url,

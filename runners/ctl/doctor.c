@@ -49,7 +49,7 @@ static void check_file(struct report *r, const char *name, const char *path, con
 static void check_number(struct report *r, const char *name, const char *path, uint64_t least,
 			 const char *remedy)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	char detail[128];
 	uint64_t value = 0;
@@ -112,7 +112,7 @@ static void check_space(struct report *r)
 
 static void check_cgroups(struct report *r)
 {
-	scope_buf struct buf mounts;
+	scope_buf struct buf mounts = BUF_NONE;
 	struct err e = ERR_INIT;
 	const char *text;
 	bool v2;

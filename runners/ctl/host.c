@@ -15,7 +15,7 @@
 
 static int install(struct ctl *ctl, const char *to)
 {
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 
 	buf_init(&text, 1U << 16);

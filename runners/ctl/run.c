@@ -22,7 +22,7 @@ static void write_output(const json_t *frame, int fd, struct printer *p)
 {
 	const char *encoding = json_string_value(json_object_get(frame, "encoding"));
 	const json_t *data = json_object_get(frame, "data");
-	scope_buf struct buf bytes;
+	scope_buf struct buf bytes = BUF_NONE;
 	struct err e = ERR_INIT;
 
 	buf_init(&bytes, LIMIT_RECORD_BYTES * 2);
@@ -85,8 +85,8 @@ static int final_status(const struct ctl *ctl, const struct client *client, cons
 
 static int add_file(json_t *files, const char *path, struct err *e)
 {
-	scope_buf struct buf bytes;
-	scope_buf struct buf text;
+	scope_buf struct buf bytes = BUF_NONE;
+	scope_buf struct buf text = BUF_NONE;
 	const char *base = strrchr(path, '/');
 
 	buf_init(&bytes, LIMIT_FILES_BYTES);

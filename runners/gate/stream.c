@@ -157,7 +157,7 @@ static int refuse(struct lws *wsi, unsigned int status, const char *code, const 
 	scope_json json_t *body =
 	    json_pack("{s:{s:s, s:s, s:o}}", "error", "code", code, "message", message, "details",
 		      details == NULL ? json_object() : details);
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 
 	buf_init(&text, ERROR_BYTES);
@@ -272,7 +272,7 @@ static int send_end(struct stream *stream)
 {
 	const struct run_end *end = &stream->run->end;
 	uint64_t seq = end->has_last_seq ? end->last_seq : stream->reader.last_seq;
-	scope_buf struct buf frame;
+	scope_buf struct buf frame = BUF_NONE;
 	struct err e = ERR_INIT;
 
 	frame_start(&frame);
@@ -289,7 +289,7 @@ static int send_next(struct stream *stream)
 {
 	struct spool_record *record = stream->gate->record;
 	const struct run_end *end = &stream->run->end;
-	scope_buf struct buf frame;
+	scope_buf struct buf frame = BUF_NONE;
 	struct err e = ERR_INIT;
 	int got;
 

@@ -131,7 +131,7 @@ static char *usage_text(const struct task *task)
 {
 	scope_json json_t *usage = json_object();
 	const struct box_stats *s = &task->stats;
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	int bad = 0;
 

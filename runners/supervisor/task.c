@@ -286,7 +286,7 @@ static int read_blob(struct task *task, struct buf *out, struct err *e)
 
 static int send_files(struct task *task, struct err *e)
 {
-	scope_buf struct buf blob;
+	scope_buf struct buf blob = BUF_NONE;
 	uint64_t at = 0;
 
 	buf_init(&blob, LIMIT_FILES_BYTES * 2);

@@ -8,8 +8,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
 	scope_policy struct policy *policy = NULL;
 	scope_policy struct policy *again = NULL;
-	scope_buf struct buf first;
-	scope_buf struct buf second;
+	scope_buf struct buf first = BUF_NONE;
+	scope_buf struct buf second = BUF_NONE;
 	struct err e = ERR_INIT;
 
 	buf_init(&first, POLICY_FILE_BYTES);

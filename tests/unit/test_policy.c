@@ -304,8 +304,8 @@ static void test_dump(void)
 	    take(URL "node: n1\nimages: {'a \"b\\c': host, x: z}\nruns: {spec_versions: ['a b', "
 		     "'1.0']}\nbox: {usr_local: true, uid_base: 65536}\n");
 	scope_policy struct policy *second = NULL;
-	scope_buf struct buf a;
-	scope_buf struct buf b;
+	scope_buf struct buf a = BUF_NONE;
+	scope_buf struct buf b = BUF_NONE;
 
 	buf_init(&a, POLICY_FILE_BYTES);
 	buf_init(&b, POLICY_FILE_BYTES);
@@ -323,7 +323,7 @@ static void test_dump(void)
 static void test_texts(void)
 {
 	scope_policy struct policy *p = take(URL "box: {uid_base: 268435456}\n");
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 
 	buf_init(&text, POLICY_FILE_BYTES);
 	policy_box_limits(p, &text);
@@ -375,7 +375,7 @@ static int load_and_dump(void *context, struct err *e)
 {
 	const char *path = context;
 	scope_policy struct policy *policy = NULL;
-	scope_buf struct buf text;
+	scope_buf struct buf text = BUF_NONE;
 
 	buf_init(&text, POLICY_FILE_BYTES);
 	if (policy_load(path, &policy, e) != 0)

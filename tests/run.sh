@@ -67,6 +67,8 @@ run() {
   fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   printf '%d passed, %d failed, %d skipped (%s s) %s\n' "$p" "$f" "$s" "$seconds" "$word"
+  # CUnit's own table
+  { grep -A 3 '^Run Summary' "$out" || true; } | sed 's/^/    /'
   if [ "$f" != 0 ]; then
     # CUnit and check.py name what failed; a program that died shows its end
     { grep -A 12 'FAILED' "$out" || tail -n 40 "$out"; } | head -n 80 | cut -c 1-400 | sed 's/^/    /'

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""test_limits: what ends by the clock or by a limit: queue TTL, start-up, retention, idempotency, disk and inode caps, the queue's length."""
+import glob
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import check  # noqa: E402
+import cordon as c  # noqa: E402
+
+RUNS = c.BASE + "/runs"
+VAR = os.path.dirname(c.DATA_DIR)
+
+
+def sql(text):
+    return subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", c.RUN_DIR + "/db/mariadb.sock",
+                           "cordon", "-e", text], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+class Off:
+    def __init__(self, name):
+        self.name, self.file = name, os.path.join(VAR, "run-off", name)
+
+    def __enter__(self):
+        pid = c.program_pid(self.name)
+        with open(self.file, "w"):
+            pass
+        os.kill(pid, signal.SIGTERM)
+        check.wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20, self.name + " to end")
+
+    def __exit__(self, *_):
+        os.unlink(self.file)
+
+
+def output(run):
+    return c.output(c.follow(run["id"])[0], "stdout")
+
+
+@check.test
+def queue_ttl():
+    with Off("cordon-runner"):
+        run = c.run(["true"], wait=False)
+        held = c.run(["true"], wait=False)
+        sql(f"UPDATE job SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE object_id = '{run['id']}'")
+        done = c.wait_run(run["id"], 5)
+        check.equal((done["phase"], done["message"], done["exit_code"], done["status_reason_code"]),
+                    ("failed", "queue_ttl_expired", None, "queue_ttl_expired"))
+        frames, code = c.follow(run["id"])
+        check.equal([f.get("data") for f in frames], [{"exit_code": None, "reason": "queue_ttl_expired"}])
+        check.equal((frames[0]["seq"], code), (1, 1000))
+        check.equal(c.get_run(held["id"])["phase"], "queued")
+        check.equal(sql(f"SELECT COUNT(*) FROM job WHERE object_id = '{run['id']}'").strip(), "0")
+    check.equal(c.wait_run(held["id"], 10)["phase"], "completed")
+
+
+@check.test
+def queue_is_full():
+    with Off("cordon-runner"):
+        answers = c.many(110, 8, lambda _: c.request("POST", RUNS, c.run_body(["true"]), headers={"Prefer": "respond-async"}))
+        full = [a for a in answers if a.status == 429]
+        good = [a.json()["id"] for a in answers if a.status == 200]
+        check.equal((len(good), len(full)), (100, 10))
+        error = full[0].json()["error"]
+        check.equal((error["code"], error["details"]["reason"], error["details"]["quota_scope"], error["details"]["limit"]),
+                    ("queue_full", "queue_capacity_exceeded", "global", 100))
+        check.equal(int(full[0].header("Retry-After")), error["details"]["retry_after"])
+        # a replay of an accepted run is no new one
+        for run_id in good[:50]:
+            check.equal(c.request("POST", f"{RUNS}/{run_id}/cancel").json()["cancelled"], True)
+    for run_id in good:
+        check.true(c.wait_run(run_id, 30)["phase"] in ("killed", "completed"))
+
+
+@check.test
+def startup_timeout():
+    with Off("cordon-box"):
+        start = time.monotonic()
+        run = c.run(["true"], startup_timeout_sec=2)
+        check.true(2 <= time.monotonic() - start < 5)
+        check.equal((run["phase"], run["message"], run["exit_code"], run["status_reason_code"]),
+                    ("timed_out", "startup_timeout", None, "startup_timeout"))
+    check.wait_for(lambda: c.run(["true"])["phase"] == "completed", 10, "a run with cordon-box back")
+
+
+@check.test
+def box_back_within_the_startup_time():
+    with Off("cordon-box"):
+        run = c.run(["echo", "x"], wait=False)
+        time.sleep(1)
+    done = c.wait_run(run["id"], 10)
+    check.equal((done["phase"], done["exit_code"]), ("completed", 0))
+
+
+@check.test
+def retention():
+    run = c.run(["sh", "-c", "echo x | tee f"], capture_patterns=["f"])
+    check.equal(len(c.artifacts(run["id"])), 1)
+    tail = run["id"][-2:]
+    paths = [f"{c.DATA_DIR}/{kind}/{tail}/{run['id']}" for kind in ("spool", "artifacts")]
+    check.true(all(os.path.exists(p) for p in paths))
+    sql(f"UPDATE run SET finished_at = finished_at - INTERVAL 25 HOUR WHERE id = '{run['id']}'")
+    check.wait_for(lambda: not any(os.path.exists(p) for p in paths), 45, "spool and artifacts to go")
+    check.equal(c.artifacts(run["id"]), [])
+    check.equal(c.request("GET", f"{RUNS}/{run['id']}/artifacts/f").status, 404)
+    check.equal(c.get_run(run["id"])["phase"], "completed")
+    frames, code = c.follow(run["id"])
+    check.equal((len(frames), code), (1, 1000))
+
+
+@check.test
+def idempotency_key_expires():
+    key = f"old-{time.time_ns()}"
+    first = c.run(["true"], headers={"Idempotency-Key": key})
+    sql(f"UPDATE idempotency SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE idem_key = '{key}'")
+    second = c.run(["false"], headers={"Idempotency-Key": key})
+    check.true(first["id"] != second["id"])
+
+
+@check.test
+def workspace_is_full():
+    code = """
+import os, errno
+try:
+    f = open('big', 'wb')
+    for _ in range(100): f.write(b'x' * (1 << 20)); f.flush()
+    print('wrote all')
+except OSError as e: print(errno.errorcode[e.errno], os.path.getsize('big') >> 20)
+"""
+    check.equal(output(c.run(["python3", "-c", code], trust_level="untrusted")), b"ENOSPC 64\n")
+    code = """
+import errno
+n = 0
+try:
+    while True: open(str(n), 'w').close(); n += 1
+except OSError as e: print(errno.errorcode[e.errno], 90000 < n <= 100000)
+"""
+    check.equal(output(c.run(["python3", "-c", code], timeout_sec=50)), b"ENOSPC True\n")
+
+
+@check.test
+def the_world_inside():
+    text = output(c.run(["sh", "-c", "id -u; pwd; hostname; ls /proc | grep -c '^[0-9]'; cat /proc/net/dev | grep -c :; "
+                                     "touch /x 2>&1 | grep -o 'Read-only'; ls /workspace | wc -l; ls -A /tmp | wc -l; echo $HOME; "
+                                     "ls -l /usr/bin/env | cut -d' ' -f3; ls /proc/self/fd | wc -l; python3 -c 'import socket; "
+                                     "socket.create_connection((\"127.0.0.1\", 1), 1)' 2>&1 | tail -n 1"]))
+    words = text.decode().split("\n")
+    check.equal(words[0], "1000")
+    check.equal(words[1], "/workspace")
+    check.true(int(words[3]) <= 8, words)
+    check.equal(words[4], "1")
+    check.equal(words[5], "Read-only")
+    check.equal(words[6:9], ["0", "0", "/workspace"])
+    check.equal(words[11], "ConnectionRefusedError: [Errno 111] Connection refused")
+
+
+@check.test
+def staging_does_not_stay():
+    run = c.run(["cat", "f"], files=[{"path": "f", "content_b64": "eA=="}])
+    check.equal(output(run), b"x")
+    check.equal(glob.glob(f"{c.DATA_DIR}/staging/*/{run['id']}"), [])
+    answer = c.request("POST", RUNS, c.run_body(["cat", "f"], base_image="nope", files=[{"path": "f", "content_b64": "eA=="}]))
+    check.equal(answer.status, 422)
+    check.equal(glob.glob(f"{c.DATA_DIR}/staging/*/*"), [])
+
+
+@check.test
+def sixteen_at_once_do_not_mix():
+    def one(n):
+        run = c.run(["sh", "-c", f"echo {n}; echo {n} > f; sleep 0.1; cat f"], capture_patterns=["f"])
+        return (output(run), c.request("GET", f"{RUNS}/{run['id']}/artifacts/f").body)
+
+    got = c.many(64, 16, one)
+    check.equal(got, [(b"%d\n%d\n" % (n, n), b"%d\n" % n) for n in range(64)])
+
+
+check.main()

@@ -62,11 +62,10 @@ static int check_runtime(const struct runtime_row *row, const char *trust,
 	suggested = json_array();
 	if (row->container)
 		(void)json_array_append_new(suggested, json_string("namespace"));
-	return refuse(
-	    refusal, e, 503, "runtime_unavailable",
-	    "This host cannot run the requested runtime.",
-	    json_pack("{s:s, s:b, s:o, s:[s]}", "runtime", row->name, "available", 0, "suggested",
-		      suggested, "reasons", row->reason));
+	return refuse(refusal, e, 503, "runtime_unavailable",
+		      "This host cannot run the requested runtime.",
+		      json_pack("{s:s, s:b, s:o, s:[s]}", "runtime", row->name, "available", 0,
+				"suggested", suggested, "reasons", row->reason));
 }
 
 static int check_network(const char *runtime, const char *network, bool named,

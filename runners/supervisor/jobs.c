@@ -7,6 +7,7 @@
 #include "runners/base/str.h"
 #include "runners/core/notify.h"
 #include "runners/core/store_sweep.h"
+#include "runners/supervisor/retention.h"
 
 #include <errno.h>
 #include <openssl/sha.h>
@@ -17,7 +18,6 @@
 #define RETRY_US       (300 * CLOCK_US_PER_MS)
 #define WISHES_US      (2 * CLOCK_US_PER_S)
 #define RETENTION_US   (30 * CLOCK_US_PER_S)
-#define RETENTION_MAX  50
 #define SPEC_MAX_BYTES (16U << 20)
 
 struct event_node {
@@ -568,7 +568,7 @@ static int save_ends(struct jobs *jobs, struct err *e)
 	}
 }
 
-/* --- wishes, retention, sweeps
+/* --- wishes and sweeps
  * ---------------------------------------------------------------------------------- */
 
 static int read_wishes(struct jobs *jobs, struct err *e)
@@ -583,93 +583,9 @@ static int read_wishes(struct jobs *jobs, struct err *e)
 	return got;
 }
 
-struct retention_work {
-	struct jobs *jobs;
-	char ids[RETENTION_MAX][IDENT_UUID_SIZE];
-	char tenants[RETENTION_MAX][65];
-	char users[RETENTION_MAX][65];
-	int64_t bytes[RETENTION_MAX];
-	size_t count;
-};
-
-/* Logs and artifacts whose time is over: the rows first, then the files. */
-static int files_body(struct store *db, void *arg, struct err *e)
+static void expired(const char *run_id, void *arg)
 {
-	struct retention_work *w = arg;
-	struct store_value in[] = {SV_I64(w->jobs->policy->runs.artifact_ttl_hours * 3600),
-				   SV_I64(RETENTION_MAX)};
-	int got;
-
-	w->count = 0;
-	if (store_query(db, STMT_ARTIFACT_EXPIRED, in, ARRAY_LEN(in), e) != 0)
-		return -1;
-	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX) {
-		size_t i = w->count;
-
-		if (str_copy(w->ids[i], IDENT_UUID_SIZE, store_text(db, 0)) != 0 ||
-		    str_copy(w->tenants[i], 65, store_text(db, 1)) != 0 ||
-		    str_copy(w->users[i], 65, store_text(db, 2)) != 0)
-			continue;
-		w->bytes[w->count++] = store_i64(db, 3);
-	}
-	store_done(db);
-	for (size_t i = 0; got >= 0 && i < w->count; i++) {
-		struct store_value id[] = {SV_TEXT(w->ids[i])};
-		struct store_value less[] = {SV_I64(w->bytes[i]), SV_I64(w->bytes[i]),
-					     SV_TEXT(w->tenants[i]), SV_TEXT(w->users[i])};
-
-		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
-		    store_exec(db, STMT_RUN_FILES_GONE, id, 1, NULL, e) != 0 ||
-		    store_exec(db, STMT_USAGE_SUBTRACT, less, ARRAY_LEN(less), NULL, e) != 0)
-			got = -1;
-	}
-	return got < 0 ? -1 : 0;
-}
-
-static int rows_body(struct store *db, void *arg, struct err *e)
-{
-	struct retention_work *w = arg;
-	struct store_value in[] = {SV_I64(w->jobs->policy->runs.row_ttl_days * 86400),
-				   SV_I64(RETENTION_MAX)};
-	int got;
-
-	w->count = 0;
-	if (store_query(db, STMT_RUN_EXPIRED_ROWS, in, ARRAY_LEN(in), e) != 0)
-		return -1;
-	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX)
-		if (str_copy(w->ids[w->count], IDENT_UUID_SIZE, store_text(db, 0)) == 0)
-			w->count++;
-	store_done(db);
-	for (size_t i = 0; got >= 0 && i < w->count; i++) {
-		struct store_value id[] = {SV_TEXT(w->ids[i])};
-
-		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
-		    store_exec(db, STMT_RUN_DELETE, id, 1, NULL, e) != 0)
-			got = -1;
-	}
-	return got < 0 ? -1 : 0;
-}
-
-static int retention(struct jobs *jobs, struct err *e)
-{
-	scope_free struct retention_work *w = mem_zalloc(1, sizeof(*w));
-
-	if (w == NULL)
-		return err_set(e, ERR_NOMEM, 0, "retention");
-	w->jobs = jobs;
-	do {
-		if (store_retry(jobs->db, files_body, w, e) != 0)
-			return -1;
-		for (size_t i = 0; i < w->count; i++)
-			put_simple(jobs, JOBS_EXPIRED, w->ids[i]);
-	} while (w->count == RETENTION_MAX);
-	do {
-		if (store_retry(jobs->db, rows_body, w, e) != 0)
-			return -1;
-		for (size_t i = 0; i < w->count; i++)
-			put_simple(jobs, JOBS_EXPIRED, w->ids[i]);
-	} while (w->count == RETENTION_MAX);
-	return 0;
+	put_simple(arg, JOBS_EXPIRED, run_id);
 }
 
 static int periodic(struct jobs *jobs, struct err *e)
@@ -683,7 +599,7 @@ static int periodic(struct jobs *jobs, struct err *e)
 	}
 	if (now >= jobs->next_retention_us) {
 		jobs->next_retention_us = now + RETENTION_US;
-		if (retention(jobs, e) != 0)
+		if (retention_sweep(jobs->db, jobs->policy, expired, jobs, e) != 0)
 			return -1;
 	}
 	if (now >= jobs->next_watch_us) {

@@ -211,6 +211,70 @@ def nothing_accepted_is_lost_while_workers_die():
     check.equal({(r["phase"], r["exit_code"]) for r in accepted}, {("completed", 0)})
 
 
+def workers_of(master):
+    with open(f"/proc/{master}/task/{master}/children") as file:
+        return [int(p) for p in file.read().split()]
+
+
+@check.test
+def a_stopped_pool_loses_no_request():
+    answers = []
+
+    def ask(n):
+        for _ in range(60):
+            answers.append(c.request("GET", RUNS + "?limit=1").status)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        time.sleep(0.2)
+        pid = c.program_pid("cordon-fcgi")
+        os.kill(pid, signal.SIGTERM)
+        check.wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 10, "the pool to drain")
+        check.wait_for(lambda: os.path.exists(c.RUN_DIR + "/pids/cordon-fcgi"), 5, "the pool to start")
+    for thread in threads:
+        thread.join()
+    check.equal((len(answers), set(answers)), (180, {200}))
+
+
+@check.test
+def pool_stops_when_its_workers_crash_in_a_loop():
+    before = c.program_pid("cordon-fcgi")
+    end = time.monotonic() + 20
+    while time.monotonic() < end and os.path.exists(f"/proc/{before}"):
+        try:
+            for pid in workers_of(before):
+                os.kill(pid, signal.SIGSEGV)
+        except OSError:
+            pass
+        time.sleep(0.02)
+    check.true(not os.path.exists(f"/proc/{before}"), "the master goes on")
+    with open(os.path.join(VAR, "log", "cordon-fcgi.log")) as file:
+        check.has(file.read(), "pool_emergency_stop")
+    check.wait_for(c.healthy, 10, "the service manager to start it again")
+
+
+@check.test
+def a_bad_policy_is_not_taken():
+    path = c.POLICY
+    with open(path) as file:
+        good = file.read()
+    try:
+        with open(path, "w") as file:
+            file.write(good + "nonsense: 1\n")
+        for name in ("cordon-fcgi", "cordon-gate"):
+            pid = c.program_pid(name)
+            os.kill(pid, signal.SIGHUP)
+            log = os.path.join(VAR, "log", name + ".log")
+            check.wait_for(lambda: "reload_refused" in open(log).read(), 5, name + " to refuse it")
+            check.equal(c.program_pid(name), pid)
+        check.equal(c.run(["true"])["phase"], "completed")
+    finally:
+        with open(path, "w") as file:
+            file.write(good)
+
+
 @check.test
 def logs_hold_no_secret():
     marker = f"querymarker{time.time_ns()}"

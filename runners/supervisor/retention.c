@@ -1,0 +1,98 @@
+/* What makes logs, artifacts and rows end; see retention.h. */
+#include "runners/supervisor/retention.h"
+
+#include "runners/base/ident.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+
+#define RETENTION_MAX 50
+
+struct retention_work {
+	const struct policy *policy;
+	char ids[RETENTION_MAX][IDENT_UUID_SIZE];
+	char tenants[RETENTION_MAX][65];
+	char users[RETENTION_MAX][65];
+	int64_t bytes[RETENTION_MAX];
+	size_t count;
+};
+
+/* Logs and artifacts whose time is over: the rows first, then the files. */
+static int files_body(struct store *db, void *arg, struct err *e)
+{
+	struct retention_work *w = arg;
+	struct store_value in[] = {SV_I64(w->policy->runs.artifact_ttl_hours * 3600),
+				   SV_I64(RETENTION_MAX)};
+	int got;
+
+	w->count = 0;
+	if (store_query(db, STMT_ARTIFACT_EXPIRED, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX) {
+		size_t i = w->count;
+
+		if (str_copy(w->ids[i], IDENT_UUID_SIZE, store_text(db, 0)) != 0 ||
+		    str_copy(w->tenants[i], 65, store_text(db, 1)) != 0 ||
+		    str_copy(w->users[i], 65, store_text(db, 2)) != 0)
+			continue;
+		w->bytes[w->count++] = store_i64(db, 3);
+	}
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++) {
+		struct store_value id[] = {SV_TEXT(w->ids[i])};
+		struct store_value less[] = {SV_I64(w->bytes[i]), SV_I64(w->bytes[i]),
+					     SV_TEXT(w->tenants[i]), SV_TEXT(w->users[i])};
+
+		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_RUN_FILES_GONE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_USAGE_SUBTRACT, less, ARRAY_LEN(less), NULL, e) != 0)
+			got = -1;
+	}
+	return got < 0 ? -1 : 0;
+}
+
+static int rows_body(struct store *db, void *arg, struct err *e)
+{
+	struct retention_work *w = arg;
+	struct store_value in[] = {SV_I64(w->policy->runs.row_ttl_days * 86400),
+				   SV_I64(RETENTION_MAX)};
+	int got;
+
+	w->count = 0;
+	if (store_query(db, STMT_RUN_EXPIRED_ROWS, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX)
+		if (str_copy(w->ids[w->count], IDENT_UUID_SIZE, store_text(db, 0)) == 0)
+			w->count++;
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++) {
+		struct store_value id[] = {SV_TEXT(w->ids[i])};
+
+		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_RUN_DELETE, id, 1, NULL, e) != 0)
+			got = -1;
+	}
+	return got < 0 ? -1 : 0;
+}
+
+int retention_sweep(struct store *db, const struct policy *policy, retention_gone *gone, void *arg,
+		    struct err *e)
+{
+	scope_free struct retention_work *w = mem_zalloc(1, sizeof(*w));
+
+	if (w == NULL)
+		return err_set(e, ERR_NOMEM, 0, "retention");
+	w->policy = policy;
+	do {
+		if (store_retry(db, files_body, w, e) != 0)
+			return -1;
+		for (size_t i = 0; i < w->count; i++)
+			gone(w->ids[i], arg);
+	} while (w->count == RETENTION_MAX);
+	do {
+		if (store_retry(db, rows_body, w, e) != 0)
+			return -1;
+		for (size_t i = 0; i < w->count; i++)
+			gone(w->ids[i], arg);
+	} while (w->count == RETENTION_MAX);
+	return 0;
+}

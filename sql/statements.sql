@@ -151,6 +151,9 @@ ORDER BY state, expires_at LIMIT 100 FOR UPDATE SKIP LOCKED;
 -- name: JOB_OF_OWNER
 SELECT id, object_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;
 
+-- name: JOB_TAKE_OVER
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED;
+
 -- name: JOB_QUEUED_EXISTS
 SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT 1;
 

@@ -126,9 +126,9 @@ int op_run_list(struct handler_context *context, const struct principal *caller,
 		return -1;
 	while ((got = store_next(context->db, e)) == 1 && count <= limit)
 		if (read_row(context->db, &rows[count++], e) != 0)
-			got = -1;
+			break;
 	store_done(context->db);
-	if (got < 0)
+	if (e->code != ERR_NONE)
 		return -1;
 	*out_count = count;
 	return 0;

@@ -4,6 +4,7 @@
 #include "runners/base/fdio.h"
 #include "runners/base/ident.h"
 #include "runners/base/mem.h"
+#include "runners/base/str.h"
 #include "runners/base/wire.h"
 
 #include <dirent.h>
@@ -136,6 +137,76 @@ int spool_next(struct spool_reader *r, struct spool_record *out, struct err *e)
 	return 1;
 }
 
+/* The boot's id as 16 bytes; zeros when the kernel does not tell. */
+static void read_boot_id(unsigned char out[16])
+{
+	scope_buf struct buf text = BUF_NONE;
+	struct err ignored = ERR_INIT;
+	char hex[33];
+	size_t used = 0;
+
+	memset(out, 0, 16);
+	buf_init(&text, 128);
+	if (fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", &text, &ignored) != 0)
+		return;
+	for (size_t i = 0; i < text.len && used < 32; i++)
+		if (text.data[i] != '-' && text.data[i] != '\n')
+			hex[used++] = text.data[i];
+	hex[used] = '\0';
+	if (str_unhex(out, 16, hex) != 0)
+		memset(out, 0, 16);
+}
+
+int spool_append_start(struct spool_writer *w, struct err *e)
+{
+	unsigned char bytes[24];
+
+	w->start.monotonic_us = clock_monotonic_us();
+	read_boot_id(w->start.boot_id);
+	wire_store_u64(bytes, (uint64_t)w->start.monotonic_us);
+	memcpy(bytes + 8, w->start.boot_id, sizeof(w->start.boot_id));
+	if (spool_append(w, SPOOL_START, bytes, sizeof(bytes), e) != 0)
+		return -1;
+	w->has_start = true;
+	return 0;
+}
+
+bool spool_started_us(const struct spool_writer *w, int64_t *out_us)
+{
+	unsigned char now[16];
+
+	read_boot_id(now);
+	if (!w->has_start || memcmp(now, w->start.boot_id, sizeof(now)) != 0)
+		return false;
+	*out_us = w->start.monotonic_us;
+	return true;
+}
+
+static void note_record(struct spool_writer *w, const struct spool_record *record)
+{
+	switch (record->kind) {
+	case SPOOL_START:
+		w->has_start = record->length == 24;
+		if (w->has_start) {
+			w->start.monotonic_us = (int64_t)wire_load_u64(record->bytes);
+			memcpy(w->start.boot_id, record->bytes + 8, sizeof(w->start.boot_id));
+		}
+		return;
+	case SPOOL_STDOUT:
+		w->stream_bytes[0] += record->length;
+		return;
+	case SPOOL_STDERR:
+		w->stream_bytes[1] += record->length;
+		return;
+	case SPOOL_TRUNCATED:
+		w->cut =
+		    w->cut || (record->length == 7 && memcmp(record->bytes, "log_cap", 7) == 0);
+		return;
+	case SPOOL_HEARTBEAT:
+		return;
+	}
+}
+
 int spool_create(struct spool_writer *w, const char *data_dir, const char *id, struct err *e)
 {
 	char folder[SPOOL_PATH_BYTES];
@@ -158,7 +229,7 @@ int spool_create(struct spool_writer *w, const char *data_dir, const char *id, s
 
 		if (record != NULL && spool_open(&r, data_dir, id, e) == 0) {
 			while ((got = spool_next(&r, record, e)) == 1)
-				;
+				note_record(w, record);
 			w->last_seq = r.last_seq;
 			w->size = r.offset;
 			spool_reader_close(&r);

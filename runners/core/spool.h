@@ -40,10 +40,22 @@ struct spool_record {
 	unsigned char bytes[LIMIT_RECORD_BYTES];
 };
 
+/* When a run's command started: the bytes of its start record. The monotonic clock holds as long as
+ * the boot. */
+struct spool_start {
+	int64_t monotonic_us;
+	unsigned char boot_id[16];
+};
+
 struct spool_writer {
 	int fd;
 	uint64_t last_seq;
 	uint64_t size;
+	/* what was there when the log was opened again */
+	uint64_t stream_bytes[2]; /* stdout, stderr */
+	bool cut;                 /* the log cap was reached */
+	bool has_start;
+	struct spool_start start;
 };
 
 struct spool_reader {
@@ -63,6 +75,10 @@ int spool_folder(char out[SPOOL_PATH_BYTES], const char *data_dir, const char *k
 
 /* Makes the folders (mode 2750) and opens the log for writing behind its last whole record. */
 int spool_create(struct spool_writer *w, const char *data_dir, const char *id, struct err *e);
+/* The start record, with this moment in it. */
+int spool_append_start(struct spool_writer *w, struct err *e);
+/* True when the log was begun in this boot; *out_us is then when its command started. */
+bool spool_started_us(const struct spool_writer *w, int64_t *out_us);
 /* Appends one record; longer data is the caller's to split. */
 int spool_append(struct spool_writer *w, enum spool_kind kind, const void *data, size_t length,
 		 struct err *e);

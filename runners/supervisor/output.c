@@ -7,7 +7,17 @@ int output_open(struct output *out, const char *data_dir, const char *run_id, ui
 {
 	memset(out, 0, sizeof(*out));
 	out->cap_bytes = cap_bytes;
-	return spool_create(&out->spool, data_dir, run_id, e);
+	if (spool_create(&out->spool, data_dir, run_id, e) != 0)
+		return -1;
+	out->kept_bytes = out->spool.stream_bytes[0] + out->spool.stream_bytes[1];
+	out->seen_bytes = out->kept_bytes;
+	out->truncated = out->spool.cut;
+	return 0;
+}
+
+size_t output_waiting(const struct output *out, int stream)
+{
+	return out->tails[stream].length;
 }
 
 void output_close(struct output *out)
@@ -18,7 +28,7 @@ void output_close(struct output *out)
 int output_start(struct output *out, int64_t now_us, struct err *e)
 {
 	out->heartbeat_us = now_us + OUTPUT_HEARTBEAT_US;
-	return spool_append(&out->spool, SPOOL_START, NULL, 0, e);
+	return out->spool.has_start ? 0 : spool_append_start(&out->spool, e);
 }
 
 static enum spool_kind kind_of(int stream)

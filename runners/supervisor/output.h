@@ -30,11 +30,15 @@ struct output {
 	int64_t heartbeat_us;        /* when the next one is due; 0: none */
 };
 
+/* Opens the log; one that an earlier runner began is continued (out->spool tells what is there). */
 int output_open(struct output *out, const char *data_dir, const char *run_id, uint64_t cap_bytes,
 		struct err *e);
 void output_close(struct output *out);
 /* The start record; heartbeats begin. */
 int output_start(struct output *out, int64_t now_us, struct err *e);
+/* Bytes of a stream (0, 1) that are not in the spool yet: at most 3, they must not be acknowledged.
+ */
+size_t output_waiting(const struct output *out, int stream);
 /* stream 0 stdout, 1 stderr. *out_changed: records were written. */
 int output_bytes(struct output *out, int stream, const void *data, size_t length, int64_t now_us,
 		 bool *out_changed, struct err *e);

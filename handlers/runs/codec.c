@@ -228,6 +228,8 @@ static int decode_file(const json_t *item, size_t index, struct run_spec *spec, 
 			return err_show(e, ERR_INVALID, "files[%zu].path is there twice", index);
 	if (!json_is_string(content) ||
 	    str_unbase64(blob, json_string_value(content), json_string_length(content)) != 0) {
+		if (buf_error(blob) == ERR_NOMEM)
+			return err_set(e, ERR_NOMEM, 0, "files");
 		if (!buf_ok(blob))
 			return err_show(e, ERR_INVALID,
 					"files may have at most %zu bytes decoded in all",

@@ -110,7 +110,8 @@ static int append_chunk(const char *data, size_t size, void *arg)
 int json_write(struct buf *out, const json_t *value, struct err *e)
 {
 	if (json_dump_callback(value, append_chunk, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) != 0)
-		return err_set(e, out->failed ? ERR_LIMIT : ERR_NOMEM, 0, "cannot write JSON");
+		return err_set(e, buf_error(out) == ERR_LIMIT ? ERR_LIMIT : ERR_NOMEM, 0,
+			       "cannot write JSON");
 	return 0;
 }
 

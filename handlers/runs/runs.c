@@ -100,12 +100,6 @@ static json_t *read_object(const struct http_request *request, struct http_respo
 			reply_err(response, &face_runs, request, &e);
 		return NULL;
 	}
-	if (!json_is_object(object)) {
-		json_decref(object);
-		reply_fail(response, &face_runs, 400, "invalid_json",
-			   "The body must be a JSON object.", NULL);
-		return NULL;
-	}
 	return object;
 }
 

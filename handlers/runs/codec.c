@@ -335,14 +335,19 @@ static json_t *stream_url(const struct policy *policy, const struct run_row *row
 
 json_t *codec_run(const struct policy *policy, const struct run_row *row)
 {
-	scope_json json_t *usage =
-	    row->resource_usage[0] == '\0'
-		? json_null()
-		: json_loads(row->resource_usage, JSON_REJECT_DUPLICATES, NULL);
-	const struct reason *reason = reason_derive(run_phase_name(row->phase), row->message,
-						    row->has_exit, row->exit_code, usage);
+	scope_json json_t *usage = NULL;
+	struct err ignored = ERR_INIT;
+	const struct reason *reason;
 	json_t *run = json_object();
 	int bad = 0;
+
+	if (row->resource_usage[0] == '\0')
+		usage = json_null();
+	else if (json_parse(row->resource_usage, strlen(row->resource_usage), &usage, &ignored) !=
+		 0)
+		bad = -1;
+	reason = reason_derive(run_phase_name(row->phase), row->message, row->has_exit,
+			       row->exit_code, usage);
 
 #define SET(name, value) (bad |= json_object_set_new(run, name, value))
 	SET("id", json_string(row->id));

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <openssl/sha.h>
 
-/* jansson reports a failed allocation as whatever it stumbles over next. */
+/* jansson reports a failed allocation as whatever it stumbles over next, or not at all: a string
+ * that its buffer could not hold comes out cut. */
 static _Thread_local bool allocation_failed;
 
 static void *allocate(size_t size)
@@ -86,6 +87,10 @@ int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 				LIMIT_JSON_DEPTH);
 	allocation_failed = false;
 	value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+	if (allocation_failed) {
+		json_decref(value);
+		return err_set(e, ERR_NOMEM, 0, "json");
+	}
 	if (value != NULL && !json_is_object(value)) {
 		json_decref(value);
 		return err_show(e, ERR_INVALID, "The body must be a JSON object.");
@@ -94,7 +99,7 @@ int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 		*out = value;
 		return 0;
 	}
-	if (allocation_failed || json_error_code(&why) == json_error_out_of_memory)
+	if (json_error_code(&why) == json_error_out_of_memory)
 		return err_set(e, ERR_NOMEM, 0, "json");
 	if (json_error_code(&why) == json_error_numeric_overflow) {
 		char field[64];

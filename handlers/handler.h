@@ -58,7 +58,7 @@ struct api_error {
 
 struct face {
 	const char *name;
-	/* Writes the body of an error in the face's shape. */
+	/* Writes the body of an error in the face's shape; nothing when memory ends. */
 	void (*error_body)(struct buf *out, const struct api_error *error);
 };
 

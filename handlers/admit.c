@@ -62,11 +62,10 @@ static int check_runtime(const struct runtime_row *row, const char *trust,
 	suggested = json_array();
 	if (row->container)
 		(void)json_array_append_new(suggested, json_string("namespace"));
-	return refuse(
-	    refusal, e, 503, "runtime_unavailable",
-	    "This host cannot run the requested runtime.",
-	    json_pack("{s:s, s:b, s:o, s:[s]}", "runtime", row->name, "available", 0, "suggested",
-		      suggested, "reasons", row->reason));
+	return refuse(refusal, e, 503, "runtime_unavailable",
+		      "This host cannot run the requested runtime.",
+		      json_pack("{s:s, s:b, s:o, s:[s]}", "runtime", row->name, "available", 0,
+				"suggested", suggested, "reasons", row->reason));
 }
 
 static int check_network(const char *runtime, const char *network, bool named,
@@ -110,7 +109,7 @@ static void fill_limits(const struct policy *policy, const struct policy_tier *t
 
 	spec->cpu_milli = cpu_max;
 	if (request->has_cpu && request->cpu * 1000.0 < (double)cpu_max)
-		spec->cpu_milli = (int64_t)(request->cpu * 1000.0);
+		spec->cpu_milli = (int64_t)(request->cpu * 1000.0 + 0.5);
 	/* a share of less than 1 % of a cpu makes no progress at all */
 	if (spec->cpu_milli < 10)
 		spec->cpu_milli = 10;

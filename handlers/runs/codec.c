@@ -56,9 +56,14 @@ void codec_decode_run(json_t *object, struct run_body *out, struct problems *p)
 	if (out->resources.state == FIELD_SET)
 		fields_decode(out->resources.value, "resources.", resource_fields,
 			      ARRAY_LEN(resource_fields), out, p);
+	/* a blank name is no name: only one of the two may be more than that */
 	if (blank(&out->session_id) == blank(&out->base_image))
 		problems_add(p, "base_image", "exactly one of session_id and base_image",
 			     "exactly one of session_id and base_image must be given");
+	if (blank(&out->session_id))
+		out->session_id.state = FIELD_NULL;
+	if (blank(&out->base_image))
+		out->base_image.state = FIELD_NULL;
 }
 
 /* Texts of an array with a limit of items, bytes per item and in all. */
@@ -272,6 +277,25 @@ static json_t *as_integer(const json_t *number)
 				       : json_integer((json_int_t)value);
 }
 
+/* The known members of the inline files. */
+static json_t *known_files(const json_t *files)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < json_array_size(files); i++) {
+		const json_t *item = json_array_get(files, i);
+
+		if (json_array_append_new(list,
+					  json_pack("{s:O?, s:O?}", "path",
+						    json_object_get(item, "path"), "content_b64",
+						    json_object_get(item, "content_b64"))) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct err *e)
 {
 	scope_json json_t *known = json_object();
@@ -296,6 +320,9 @@ int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct er
 		if (run_fields[i].kind == FIELD_INT && json_is_real(value))
 			bad |= json_object_set_new(known, run_fields[i].name, as_integer(value));
 	}
+	if (json_is_array(json_object_get(known, "files")))
+		bad |= json_object_set_new(known, "files",
+					   known_files(json_object_get(known, "files")));
 	resources = json_object_get(known, "resources");
 	if (json_is_object(resources)) {
 		json_t *copy = json_object();

@@ -144,9 +144,9 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
-	$(link) $^ -lcunit -lseccomp $(CORE_LIBS)
+	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
 $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
-	$(link) $^ -lcunit $(CORE_LIBS)
+	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit $(CORE_LIBS)
 $(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
 	@mkdir -p $(@D); echo "  cc $<"
 	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<

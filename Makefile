@@ -140,10 +140,13 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 	@mkdir -p $(@D); echo "  ld $@"
 	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^
 
+# two modules of programs that unit and api tests look into
+$(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
+$(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
-	$(link) $^ -lcunit -lseccomp $(CORE_LIBS)
+	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
 $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
-	$(link) $^ -lcunit $(CORE_LIBS)
+	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit $(CORE_LIBS)
 $(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
 	@mkdir -p $(@D); echo "  cc $<"
 	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<

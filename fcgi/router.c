@@ -8,26 +8,29 @@
 
 #include <strings.h>
 
-static void match_release(struct route_match *match)
+void router_match_release(struct route_match *match)
 {
 	for (size_t i = 0; i < match->count; i++)
 		mem_free(match->params[i]);
 	match->count = 0;
 }
 
-/* Decodes one parameter; -1 when memory is short. A broken escape gives the raw text and bad_path.
- */
+/* Decodes one parameter; -1 when memory is short. One that has a broken escape, a NUL or more bytes
+ * than any name becomes "" with bad_path: no handler may take its beginning for the whole. */
 static int take_parameter(struct route_match *match, const char *text, size_t length)
 {
 	scope_buf struct buf decoded = BUF_NONE;
 	size_t used;
+	bool good;
 
 	if (match->count >= ROUTE_MAX_PARAMS)
 		return -1;
 	buf_init(&decoded, LIMIT_URL_BYTES);
-	if (str_percent_decode(&decoded, text, length) != 0) {
+	good = str_percent_decode(&decoded, text, length) == 0;
+	if (buf_error(&decoded) == ERR_NOMEM)
+		return -1;
+	if (!good || memchr(buf_text(&decoded), '\0', decoded.len) != NULL) {
 		buf_reset(&decoded);
-		buf_add(&decoded, text, length);
 		match->bad_path = true;
 	}
 	match->params[match->count] = buf_steal(&decoded, &used);
@@ -38,13 +41,11 @@ static int take_parameter(struct route_match *match, const char *text, size_t le
 	return 0;
 }
 
-/* A decoded rest of a path must have no segment that is empty, "." or "..", and no NUL. */
+/* A decoded rest of a path must have no segment that is empty, "." or "..". */
 static bool rest_is_bad(const char *text, size_t length)
 {
 	size_t start = 0;
 
-	if (memchr(text, '\0', length) != NULL)
-		return true;
 	for (size_t i = 0; i <= length; i++) {
 		if (i < length && text[i] != '/')
 			continue;
@@ -56,8 +57,7 @@ static bool rest_is_bad(const char *text, size_t length)
 	return false;
 }
 
-/* 1: the path fits, 0: it does not, -1: no memory. */
-static int match_pattern(const char *pattern, const char *path, struct route_match *match)
+int router_match(const char *pattern, const char *path, struct route_match *match)
 {
 	while (*pattern == '/' && *path == '/') {
 		size_t want;
@@ -95,6 +95,14 @@ struct search {
 	char allow[64];
 };
 
+static void add_method(struct search *s, const char *method)
+{
+	size_t used = strlen(s->allow);
+
+	(void)snprintf(s->allow + used, sizeof(s->allow) - used, "%s%s", used == 0 ? "" : ", ",
+		       method);
+}
+
 /* Finds the route; 1 found, 0 the path is unknown, 2 another method is served here, -1 no memory.
  */
 static int find_in(const struct route *routes, size_t count, const struct http_request *request,
@@ -109,21 +117,20 @@ static int find_in(const struct route *routes, size_t count, const struct http_r
 		int fits;
 
 		memset(&match, 0, sizeof(match));
-		fits = match_pattern(routes[i].pattern, request->path, &match);
+		fits = router_match(routes[i].pattern, request->path, &match);
 		if (fits == 1 && (head || str_equal(request->method, routes[i].method))) {
 			s->route = &routes[i];
 			s->match = match;
 			return 1;
 		}
-		match_release(&match);
+		router_match_release(&match);
 		if (fits < 0)
 			return -1;
 		if (fits == 1) {
-			size_t used = strlen(s->allow);
-
 			s->route = &routes[i];
-			(void)snprintf(s->allow + used, sizeof(s->allow) - used, "%s%s",
-				       used == 0 ? "" : ", ", routes[i].method);
+			add_method(s, routes[i].method);
+			if (str_equal(routes[i].method, "GET"))
+				add_method(s, "HEAD");
 			result = 2;
 		}
 	}
@@ -151,6 +158,13 @@ static void run_route(struct handler_context *context, const struct http_request
 			return;
 		}
 	}
+	if (s->match.bad_path && route->access != ACCESS_SELF) {
+		reply_fail(response, route->face, 400, "invalid_path",
+			   "The path may have no empty, \".\" or \"..\" segment, no NUL and no "
+			   "broken escape.",
+			   NULL);
+		return;
+	}
 	route->run(context, request, &s->match, &caller, response);
 }
 
@@ -174,7 +188,7 @@ void router_serve(struct handler_context *context, const struct http_request *re
 		found = find_in(system_routes, system_route_count, request, &s);
 	if (found == 1) {
 		run_route(context, request, &s, response);
-		match_release(&s.match);
+		router_match_release(&s.match);
 	} else if (found == 2) {
 		char message[128];
 

@@ -11,4 +11,12 @@
 void router_serve(struct handler_context *context, const struct http_request *request,
 		  struct http_response *response);
 
+/*
+ * Whether path (raw, without the query) fits pattern: 1 and the decoded parameters in match (which
+ * starts zeroed), 0, or -1 when memory ends. match is to be released in any case. Exported for its
+ * tests.
+ */
+int router_match(const char *pattern, const char *path, struct route_match *match);
+void router_match_release(struct route_match *match);
+
 #endif

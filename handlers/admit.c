@@ -109,7 +109,7 @@ static void fill_limits(const struct policy *policy, const struct policy_tier *t
 
 	spec->cpu_milli = cpu_max;
 	if (request->has_cpu && request->cpu * 1000.0 < (double)cpu_max)
-		spec->cpu_milli = (int64_t)(request->cpu * 1000.0);
+		spec->cpu_milli = (int64_t)(request->cpu * 1000.0 + 0.5);
 	/* a share of less than 1 % of a cpu makes no progress at all */
 	if (spec->cpu_milli < 10)
 		spec->cpu_milli = 10;

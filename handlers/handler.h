@@ -39,13 +39,14 @@ struct principal {
 	char scopes[1025];
 };
 
-/* Decoded path parameters, in the pattern's order. Bytes may be anything but are NUL terminated. */
+/* Decoded path parameters, in the pattern's order: any bytes but NUL. */
 struct route_match {
 	char *params[ROUTE_MAX_PARAMS];
 	size_t lengths[ROUTE_MAX_PARAMS];
 	size_t count;
-	bool bad_path; /* a {name...} parameter has a segment that is empty, "." or "..", or a
-			  broken escape */
+	/* a broken escape, a NUL, a name without end, or a {name...} with a segment that is empty,
+	 * "." or "..": the router refuses it once the caller is known */
+	bool bad_path;
 };
 
 /* One error as the client sees it; details may be NULL and is stolen by reply_error. */
@@ -58,7 +59,7 @@ struct api_error {
 
 struct face {
 	const char *name;
-	/* Writes the body of an error in the face's shape. */
+	/* Writes the body of an error in the face's shape; nothing when memory ends. */
 	void (*error_body)(struct buf *out, const struct api_error *error);
 };
 

@@ -7,6 +7,16 @@
 static const char last_resort[] =
     "{\"error\":{\"code\":\"internal_error\",\"message\":\"The server is short of memory.\",\"details\":{}}}";
 
+static void reply_last_resort(struct http_response *response)
+{
+	http_response_reset(response);
+	response->status = 500;
+	http_response_header(response, "Content-Type", "application/json");
+	buf_add_str(&response->body, last_resort);
+	if (!buf_ok(&response->body))
+		response->failed = true;
+}
+
 void reply_json(struct http_response *response, int status, json_t *body)
 {
 	struct err e = ERR_INIT;
@@ -16,12 +26,8 @@ void reply_json(struct http_response *response, int status, json_t *body)
 	if (body == NULL || json_write(&response->body, body, &e) != 0)
 		response->failed = true;
 	json_decref(body);
-	if (response->failed) {
-		http_response_reset(response);
-		response->status = 500;
-		http_response_header(response, "Content-Type", "application/json");
-		buf_add_str(&response->body, last_resort);
-	}
+	if (response->failed)
+		reply_last_resort(response);
 }
 
 void reply_error(struct http_response *response, const struct face *face,
@@ -32,12 +38,8 @@ void reply_error(struct http_response *response, const struct face *face,
 	http_response_header(response, "Content-Type", "application/json");
 	face->error_body(&response->body, error);
 	json_decref(error->details);
-	if (!buf_ok(&response->body)) {
-		http_response_reset(response);
-		response->status = 500;
-		http_response_header(response, "Content-Type", "application/json");
-		buf_add_str(&response->body, last_resort);
-	}
+	if (response->body.len == 0)
+		reply_last_resort(response);
 }
 
 void reply_fail(struct http_response *response, const struct face *face, int status,

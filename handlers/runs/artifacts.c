@@ -198,11 +198,6 @@ void runs_artifact_get(struct handler_context *context, const struct http_reques
 	char modified[64];
 	enum range_verdict verdict;
 
-	if (match->bad_path) {
-		reply_fail(response, &face_runs, 400, "invalid_path",
-			   "The path may have no empty, \".\" or \"..\" segment and no NUL.", NULL);
-		return;
-	}
 	if (file == NULL)
 		(void)err_set(&e, ERR_NOMEM, 0, "artifact");
 	if (file == NULL || op_run_get(context, caller, match->params[0], &row, &e) != 0) {

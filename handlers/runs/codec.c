@@ -56,9 +56,14 @@ void codec_decode_run(json_t *object, struct run_body *out, struct problems *p)
 	if (out->resources.state == FIELD_SET)
 		fields_decode(out->resources.value, "resources.", resource_fields,
 			      ARRAY_LEN(resource_fields), out, p);
+	/* a blank name is no name: only one of the two may be more than that */
 	if (blank(&out->session_id) == blank(&out->base_image))
 		problems_add(p, "base_image", "exactly one of session_id and base_image",
 			     "exactly one of session_id and base_image must be given");
+	if (blank(&out->session_id))
+		out->session_id.state = FIELD_NULL;
+	if (blank(&out->base_image))
+		out->base_image.state = FIELD_NULL;
 }
 
 /* Texts of an array with a limit of items, bytes per item and in all. */
@@ -228,6 +233,8 @@ static int decode_file(const json_t *item, size_t index, struct run_spec *spec, 
 			return err_show(e, ERR_INVALID, "files[%zu].path is there twice", index);
 	if (!json_is_string(content) ||
 	    str_unbase64(blob, json_string_value(content), json_string_length(content)) != 0) {
+		if (buf_error(blob) == ERR_NOMEM)
+			return err_set(e, ERR_NOMEM, 0, "files");
 		if (!buf_ok(blob))
 			return err_show(e, ERR_INVALID,
 					"files may have at most %zu bytes decoded in all",
@@ -270,6 +277,25 @@ static json_t *as_integer(const json_t *number)
 				       : json_integer((json_int_t)value);
 }
 
+/* The known members of the inline files. */
+static json_t *known_files(const json_t *files)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < json_array_size(files); i++) {
+		const json_t *item = json_array_get(files, i);
+
+		if (json_array_append_new(list,
+					  json_pack("{s:O?, s:O?}", "path",
+						    json_object_get(item, "path"), "content_b64",
+						    json_object_get(item, "content_b64"))) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct err *e)
 {
 	scope_json json_t *known = json_object();
@@ -294,6 +320,9 @@ int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct er
 		if (run_fields[i].kind == FIELD_INT && json_is_real(value))
 			bad |= json_object_set_new(known, run_fields[i].name, as_integer(value));
 	}
+	if (json_is_array(json_object_get(known, "files")))
+		bad |= json_object_set_new(known, "files",
+					   known_files(json_object_get(known, "files")));
 	resources = json_object_get(known, "resources");
 	if (json_is_object(resources)) {
 		json_t *copy = json_object();
@@ -333,14 +362,19 @@ static json_t *stream_url(const struct policy *policy, const struct run_row *row
 
 json_t *codec_run(const struct policy *policy, const struct run_row *row)
 {
-	scope_json json_t *usage =
-	    row->resource_usage[0] == '\0'
-		? json_null()
-		: json_loads(row->resource_usage, JSON_REJECT_DUPLICATES, NULL);
-	const struct reason *reason = reason_derive(run_phase_name(row->phase), row->message,
-						    row->has_exit, row->exit_code, usage);
+	scope_json json_t *usage = NULL;
+	struct err ignored = ERR_INIT;
+	const struct reason *reason;
 	json_t *run = json_object();
 	int bad = 0;
+
+	if (row->resource_usage[0] == '\0')
+		usage = json_null();
+	else if (json_parse(row->resource_usage, strlen(row->resource_usage), &usage, &ignored) !=
+		 0)
+		bad = -1;
+	reason = reason_derive(run_phase_name(row->phase), row->message, row->has_exit,
+			       row->exit_code, usage);
 
 #define SET(name, value) (bad |= json_object_set_new(run, name, value))
 	SET("id", json_string(row->id));

@@ -2,23 +2,25 @@
 #include "handlers/runs/runs.h"
 
 #include "runners/base/mem.h"
+#include "runners/base/str.h"
 
 #define BASE "/api/v1/sandbox"
 
 static void error_body(struct buf *out, const struct api_error *error)
 {
+	const char *message = str_utf8_valid(error->message, strlen(error->message))
+				  ? error->message
+				  : "The request was refused.";
 	scope_json json_t *body = json_pack("{s:{s:s, s:s, s:O}}", "error", "code", error->code,
-					    "message", error->message, "details", error->details);
+					    "message", message, "details", error->details);
 	scope_json json_t *bare = NULL;
 	struct err e = ERR_INIT;
 
-	if (body == NULL) {
+	if (body == NULL)
 		bare = json_pack("{s:{s:s, s:s, s:{}}}", "error", "code", error->code, "message",
-				 error->message, "details");
-		(void)json_write(out, bare, &e);
-		return;
-	}
-	(void)json_write(out, body, &e);
+				 message, "details");
+	if (json_write(out, body == NULL ? bare : body, &e) != 0)
+		buf_reset(out);
 }
 
 const struct face face_runs = {"runs", error_body};

@@ -22,6 +22,7 @@ void buf_reset(struct buf *b)
 {
 	b->len = 0;
 	b->failed = false;
+	b->full = false;
 	if (b->data != NULL)
 		b->data[0] = '\0';
 }
@@ -36,6 +37,7 @@ int buf_reserve(struct buf *b, size_t more)
 		return -1;
 	if (more > b->max || b->len > b->max - more) {
 		b->failed = true;
+		b->full = true;
 		return -1;
 	}
 	need = b->len + more + 1;
@@ -110,6 +112,13 @@ void buf_consume(struct buf *b, size_t length)
 bool buf_ok(const struct buf *b)
 {
 	return !b->failed;
+}
+
+enum err_code buf_error(const struct buf *b)
+{
+	if (!b->failed)
+		return ERR_NONE;
+	return b->full ? ERR_LIMIT : ERR_NOMEM;
 }
 
 const char *buf_text(const struct buf *b)

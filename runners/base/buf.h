@@ -12,6 +12,8 @@
 #ifndef CORDON_BASE_BUF_H
 #define CORDON_BASE_BUF_H
 
+#include "runners/base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +24,7 @@ struct buf {
 	size_t cap;
 	size_t max;
 	bool failed;
+	bool full; /* failed because of the maximum, not for lack of memory */
 };
 
 /* scope_buf struct buf b = BUF_NONE; always with it: an early return releases b before buf_init.
@@ -45,6 +48,8 @@ void buf_addf(struct buf *b, const char *format, ...) __attribute__((format(prin
 /* Drops `length` bytes at the front. */
 void buf_consume(struct buf *b, size_t length);
 bool buf_ok(const struct buf *b);
+/* Why it failed: ERR_NONE, ERR_LIMIT (past the maximum) or ERR_NOMEM. */
+enum err_code buf_error(const struct buf *b);
 /* The text, "" when empty. */
 const char *buf_text(const struct buf *b);
 /* Hands the bytes to the caller (mem_free), NULL after a failure; the buffer is empty afterwards.

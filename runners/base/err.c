@@ -1,7 +1,26 @@
 #include "runners/base/err.h"
 
+#include "runners/base/str.h"
+
 #include <errno.h>
 #include <stdarg.h>
+
+/* A text that was cut may end in the middle of a character: `shown` must stay valid in JSON. */
+static void drop_half_character(char *text)
+{
+	size_t length = strlen(text);
+	size_t start = length > 3 ? length - 3 : 0;
+
+	for (size_t i = start; i < length; i++) {
+		bool bad;
+
+		if (((unsigned char)text[i] & 0xC0) == 0xC0 &&
+		    str_utf8_prefix(text + i, length - i, &bad) == 0 && !bad) {
+			text[i] = '\0';
+			return;
+		}
+	}
+}
 
 int err_set(struct err *e, enum err_code code, int sys, const char *format, ...)
 {
@@ -13,7 +32,8 @@ int err_set(struct err *e, enum err_code code, int sys, const char *format, ...)
 	e->code = code;
 	e->sys = sys;
 	va_start(args, format);
-	(void)vsnprintf(e->text, sizeof(e->text), format, args);
+	if (vsnprintf(e->text, sizeof(e->text), format, args) >= (int)sizeof(e->text))
+		drop_half_character(e->text);
 	va_end(args);
 	used = strlen(e->text);
 	if (sys != 0 && used + 4 < sizeof(e->text)) {
@@ -33,7 +53,8 @@ int err_show(struct err *e, enum err_code code, const char *format, ...)
 		return -1;
 	e->code = code;
 	va_start(args, format);
-	(void)vsnprintf(e->shown, sizeof(e->shown), format, args);
+	if (vsnprintf(e->shown, sizeof(e->shown), format, args) >= (int)sizeof(e->shown))
+		drop_half_character(e->shown);
 	va_end(args);
 	(void)snprintf(e->text, sizeof(e->text), "%s", e->shown);
 	return -1;

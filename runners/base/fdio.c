@@ -79,9 +79,11 @@ int fd_read_file(int dir_fd, const char *path, struct buf *out, struct err *e)
 		if (got <= 0)
 			break;
 		buf_add(out, chunk, (size_t)got);
-		if (!buf_ok(out))
+		if (buf_error(out) == ERR_LIMIT)
 			return err_set(e, ERR_LIMIT, 0, "%s is larger than %zu bytes", path,
 				       out->max);
+		if (!buf_ok(out))
+			return err_set(e, ERR_NOMEM, 0, "read %s", path);
 	}
 	if (got < 0)
 		return err_set(e, ERR_IO, errno, "read %s", path);

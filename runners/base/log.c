@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 
 #define LINE_BYTES 2048
 
@@ -31,8 +32,9 @@ int log_level_parse(const char *name, enum log_level *out)
 	return -1;
 }
 
-/* Appends text with escapes for what could forge a line. */
-static size_t escape(char *out, size_t size, const char *text)
+/* Appends text with escapes for what could forge a line, and for quotes in what stands between
+ * quotes. */
+static size_t escape(char *out, size_t size, const char *text, bool quoted)
 {
 	static const char digits[] = "0123456789abcdef";
 	size_t used = 0;
@@ -40,7 +42,7 @@ static size_t escape(char *out, size_t size, const char *text)
 	for (; *text != '\0' && used + 5 < size; text++) {
 		unsigned char c = (unsigned char)*text;
 
-		if (c < 0x20 || c == 0x7f || c == '\\') {
+		if (c < 0x20 || c == 0x7f || c == '\\' || (quoted && c == '"')) {
 			out[used++] = '\\';
 			out[used++] = 'x';
 			out[used++] = digits[c >> 4];
@@ -52,7 +54,11 @@ static size_t escape(char *out, size_t size, const char *text)
 	return used;
 }
 
-static void emit(enum log_level level, const char *event, const char *body)
+/* The room for the end of a line. */
+#define TAIL_BYTES 8
+
+/* error may be NULL. */
+static void emit(enum log_level level, const char *event, const char *body, const struct err *error)
 {
 	char line[LINE_BYTES];
 	char now[CLOCK_ISO_SIZE];
@@ -63,10 +69,19 @@ static void emit(enum log_level level, const char *event, const char *body)
 	head = snprintf(line, sizeof(line), "%s %s %s%s%s pid=%ld %s ", now, level_names[level],
 			log_program, log_instance[0] == '\0' ? "" : "/", log_instance,
 			(long)getpid(), event);
-	if (head < 0 || (size_t)head >= sizeof(line) - 2)
+	if (head < 0 || (size_t)head >= sizeof(line) / 4)
 		return;
 	used = (size_t)head;
-	used += escape(line + used, sizeof(line) - used - 1, body);
+	/* long pairs leave room for the error */
+	used += escape(line + used,
+		       sizeof(line) - used - (error == NULL ? TAIL_BYTES : sizeof(line) / 2), body,
+		       false);
+	if (error != NULL) {
+		used += (size_t)snprintf(line + used, sizeof(line) - used, "%scode=%s error=\"",
+					 body[0] == '\0' ? "" : " ", err_code_name(error->code));
+		used += escape(line + used, sizeof(line) - used - TAIL_BYTES, error->text, true);
+		line[used++] = '"';
+	}
 	line[used++] = '\n';
 	(void)!write(STDERR_FILENO, line, used);
 }
@@ -81,13 +96,12 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
 	va_start(args, format);
 	(void)vsnprintf(body, sizeof(body), format, args);
 	va_end(args);
-	emit(level, event, body);
+	emit(level, event, body, NULL);
 }
 
 void log_err(enum log_level level, const char *event, const struct err *e, const char *format, ...)
 {
 	char pairs[LINE_BYTES / 2];
-	char body[LINE_BYTES];
 	va_list args;
 
 	if (level > log_threshold)
@@ -95,7 +109,5 @@ void log_err(enum log_level level, const char *event, const struct err *e, const
 	va_start(args, format);
 	(void)vsnprintf(pairs, sizeof(pairs), format, args);
 	va_end(args);
-	(void)snprintf(body, sizeof(body), "%s%scode=%s error=\"%s\"", pairs,
-		       pairs[0] == '\0' ? "" : " ", err_code_name(e->code), e->text);
-	emit(level, event, body);
+	emit(level, event, pairs, e);
 }

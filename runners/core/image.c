@@ -26,6 +26,8 @@ int image_digest(const char *name, char out[IMAGE_DIGEST_SIZE], struct err *e)
 			return err_set(e, missing.code, 0, "%s", missing.text);
 		buf_add_char(&text, '\0');
 	}
+	if (!buf_ok(&text))
+		return err_set(e, buf_error(&text), 0, "image digest");
 	(void)SHA256((const unsigned char *)buf_text(&text), text.len, hash);
 	str_hex(hex, hash, sizeof(hash));
 	(void)snprintf(out, IMAGE_DIGEST_SIZE, "sha256:%s", hex);

@@ -7,9 +7,22 @@
 #include <math.h>
 #include <openssl/sha.h>
 
+/* jansson reports a failed allocation as whatever it stumbles over next, or not at all: a string
+ * that its buffer could not hold comes out cut. */
+static _Thread_local bool allocation_failed;
+
+static void *allocate(size_t size)
+{
+	void *p = mem_alloc(size);
+
+	if (p == NULL)
+		allocation_failed = true;
+	return p;
+}
+
 void json_setup(void)
 {
-	json_set_alloc_funcs(mem_alloc, mem_free);
+	json_set_alloc_funcs(allocate, mem_free);
 }
 
 /* True if the text nests deeper than allowed; strings are skipped. jansson's own limit is compiled
@@ -72,7 +85,16 @@ int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 	if (too_deep(text, length))
 		return err_show(e, ERR_INVALID, "the JSON nests deeper than %d levels",
 				LIMIT_JSON_DEPTH);
+	allocation_failed = false;
 	value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+	if (allocation_failed) {
+		json_decref(value);
+		return err_set(e, ERR_NOMEM, 0, "json");
+	}
+	if (value != NULL && !json_is_object(value)) {
+		json_decref(value);
+		return err_show(e, ERR_INVALID, "The body must be a JSON object.");
+	}
 	if (value != NULL) {
 		*out = value;
 		return 0;
@@ -111,7 +133,8 @@ int json_write(struct buf *out, const json_t *value, struct err *e)
 {
 	if (json_dump_callback(value, append_chunk, out,
 			       JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) != 0)
-		return err_set(e, out->failed ? ERR_LIMIT : ERR_NOMEM, 0, "cannot write JSON");
+		return err_set(e, buf_error(out) == ERR_LIMIT ? ERR_LIMIT : ERR_NOMEM, 0,
+			       "cannot write JSON");
 	return 0;
 }
 
@@ -168,18 +191,35 @@ static void canonical_string(struct buf *out, const char *text, size_t length)
 	buf_add_char(out, '"');
 }
 
+/* As Python's json writes it (the fingerprints of face 1 are defined by that): the fewest digits
+ * that read back equal, an exponent only below 1e-4 and from 1e16 on. */
 static void canonical_real(struct buf *out, double value)
 {
 	char text[40];
+	const char *exponent;
+	int power = 0;
+	int digits = 1;
 
-	for (int precision = 1; precision <= 17; precision++) {
-		(void)snprintf(text, sizeof(text), "%.*g", precision, value);
+	for (; digits < 17; digits++) {
+		(void)snprintf(text, sizeof(text), "%.*e", digits - 1, value);
 		if (fabs(strtod(text, NULL) - value) <= 0)
 			break;
 	}
+	(void)snprintf(text, sizeof(text), "%.*e", digits - 1, value);
+	exponent = strchr(text, 'e');
+	for (const char *p = exponent == NULL ? "" : exponent + 2; *p != '\0'; p++)
+		power = power * 10 + (*p - '0');
+	if (exponent != NULL && exponent[1] == '-')
+		power = -power;
+	if (power >= -4 && power < 16)
+		(void)snprintf(text, sizeof(text), "%.*f",
+			       digits - 1 > power ? digits - 1 - power : 1, value);
 	buf_add_str(out, text);
-	if (strpbrk(text, ".eEn") == NULL)
-		buf_add_str(out, ".0");
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* One level a call, at most LIMIT_JSON_DEPTH plus what our own code wraps around: bounded
@@ -234,13 +274,10 @@ static void canonical(struct buf *out, const json_t *value,
 	}
 	for (void *iter = json_object_iter((json_t *)(uintptr_t)value); iter != NULL && count < n;
 	     iter = json_object_iter_next((json_t *)(uintptr_t)value, iter)) {
-		const char *key = json_object_iter_key(iter);
-		size_t at = count++;
-
-		for (; at > 0 && strcmp(keys[at - 1], key) > 0; at--)
-			keys[at] = keys[at - 1];
-		keys[at] = key;
+		keys[count++] = json_object_iter_key(iter);
 	}
+	/* the number of keys is the client's: no quadratic sort */
+	qsort(keys, count, sizeof(*keys), by_text);
 	buf_add_char(out, '{');
 	for (size_t i = 0; i < count; i++) {
 		if (i > 0)

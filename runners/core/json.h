@@ -1,14 +1,15 @@
 /*
  * json.h: the one place that reads and writes JSON (jansson 2.14).
  *
- * json_parse is strict: UTF-8, no duplicate keys, no trailing bytes, no NUL, no lone surrogates, an
- * object at the top, at most LIMIT_JSON_DEPTH levels. Its refusals are ERR_INVALID with a text for
+ * json_parse is strict: UTF-8, no duplicate keys, no trailing bytes, no NUL in keys, no lone
+ * surrogates, an object at the top, at most LIMIT_JSON_DEPTH levels. A string may hold a NUL:
+ * json_text gives NULL for it. Its refusals are ERR_INVALID with a text for
  * the client. A number that fits no 64-bit integer or double is ERR_LIMIT, with the name of its
  * field in `shown`, so that the caller can answer with the field.
  *
- * json_canonical writes sorted keys, no blanks, non-ASCII as \uXXXX, the shortest form of reals
- * that reads back equal (1.0 keeps its ".0"): the text that fingerprints and policy hashes are made
- * of.
+ * json_canonical writes sorted keys, no blanks, non-ASCII as \uXXXX, reals as Python's json does
+ * (the fewest digits that read back equal, 1.0 keeps its ".0"): the text that fingerprints and
+ * policy hashes are made of.
  *
  * scope_json releases a reference at the end of the block. Everything else is jansson's own API
  * with its ownership names: *_set_new and pack "o" steal, the others do not.

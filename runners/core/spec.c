@@ -8,18 +8,24 @@
 struct number_field {
 	const char *name;
 	size_t offset;
+	int64_t lo;
 };
 
-#define NUMBER(field)                                    \
-	{                                                \
-#field, offsetof(struct run_spec, field) \
+#define NUMBER(field)                                       \
+	{                                                   \
+#field, offsetof(struct run_spec, field), 0 \
+	}
+/* -1 stands for "not set" */
+#define OPTIONAL(field)                                      \
+	{                                                    \
+#field, offsetof(struct run_spec, field), -1 \
 	}
 
 static const struct number_field numbers[] = {
-    NUMBER(stdin_max_bytes),
-    NUMBER(stdin_max_frame_bytes),
-    NUMBER(stdin_bytes_per_second),
-    NUMBER(stdin_idle_timeout_sec),
+    OPTIONAL(stdin_max_bytes),
+    OPTIONAL(stdin_max_frame_bytes),
+    OPTIONAL(stdin_bytes_per_second),
+    OPTIONAL(stdin_idle_timeout_sec),
     NUMBER(startup_timeout_ms),
     NUMBER(timeout_ms),
     NUMBER(cancel_grace_ms),
@@ -132,7 +138,7 @@ static int decode_list(const json_t *root, const char *name, char ***out, size_t
 		return err_set(e, ERR_NOMEM, 0, "spec");
 	*out_count = count;
 	for (size_t i = 0; i < count; i++) {
-		const char *text = json_string_value(json_array_get(array, i));
+		const char *text = json_text(json_array_get(array, i));
 
 		if (text == NULL)
 			return err_set(e, ERR_PROTOCOL, 0, "spec: %s", name);
@@ -156,7 +162,7 @@ static int decode_files(const json_t *root, struct run_spec *out, struct err *e)
 	out->file_count = count;
 	for (size_t i = 0; i < count; i++) {
 		const json_t *item = json_array_get(array, i);
-		const char *path = json_string_value(json_object_get(item, "path"));
+		const char *path = json_text(json_object_get(item, "path"));
 		const json_t *size = json_object_get(item, "size");
 
 		if (path == NULL || !json_is_integer(size) || json_integer_value(size) < 0)
@@ -171,7 +177,7 @@ static int decode_files(const json_t *root, struct run_spec *out, struct err *e)
 
 static int decode_text(const json_t *root, const char *name, char **out, struct err *e)
 {
-	const char *text = json_string_value(json_object_get(root, name));
+	const char *text = json_text(json_object_get(root, name));
 
 	if (text == NULL)
 		return err_set(e, ERR_PROTOCOL, 0, "spec: %s", name);
@@ -182,17 +188,21 @@ static int decode_text(const json_t *root, const char *name, char **out, struct 
 static int decode(const json_t *root, struct run_spec *out, struct err *e)
 {
 	const json_t *size = json_object_get(root, "blob_bytes");
-	const char *hash = json_string_value(json_object_get(root, "blob_sha256"));
+	const char *hash = json_text(json_object_get(root, "blob_sha256"));
+	const json_t *interactive = json_object_get(root, "interactive");
+	uint64_t files = 0;
 
 	if (!json_is_integer(size) || json_integer_value(size) < 0 || hash == NULL ||
 	    str_unhex(out->blob_sha256, sizeof(out->blob_sha256), hash) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "spec: blob");
 	out->blob_bytes = (uint64_t)json_integer_value(size);
-	out->interactive = json_is_true(json_object_get(root, "interactive"));
+	if (!json_is_boolean(interactive))
+		return err_set(e, ERR_PROTOCOL, 0, "spec: interactive");
+	out->interactive = json_is_true(interactive);
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		const json_t *value = json_object_get(root, numbers[i].name);
 
-		if (!json_is_integer(value) || json_integer_value(value) < -1)
+		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].lo)
 			return err_set(e, ERR_PROTOCOL, 0, "spec: %s", numbers[i].name);
 		*number_at(out, &numbers[i]) = json_integer_value(value);
 	}
@@ -206,6 +216,12 @@ static int decode(const json_t *root, struct run_spec *out, struct err *e)
 		return -1;
 	if (out->command_count == 0)
 		return err_set(e, ERR_PROTOCOL, 0, "spec: command is empty");
+	/* the files lie one behind the other in the blob: nobody may read past it */
+	for (size_t i = 0; i < out->file_count; i++)
+		if (__builtin_add_overflow(files, out->files[i].size_bytes, &files))
+			return err_set(e, ERR_PROTOCOL, 0, "spec: files");
+	if (files != out->blob_bytes)
+		return err_set(e, ERR_PROTOCOL, 0, "spec: files and blob_bytes differ");
 	return 0;
 }
 
@@ -214,8 +230,11 @@ int spec_decode(const char *text, size_t length, struct run_spec *out, struct er
 	scope_json json_t *root = NULL;
 	struct run_spec spec;
 
-	if (json_parse(text, length, &root, e) != 0)
-		return err_wrap(e, "spec");
+	struct err why = ERR_INIT;
+
+	if (json_parse(text, length, &root, &why) != 0)
+		return err_set(e, why.code == ERR_NOMEM ? ERR_NOMEM : ERR_PROTOCOL, 0, "spec: %s",
+			       why.text);
 	spec_init(&spec);
 	if (decode(root, &spec, e) != 0) {
 		spec_release(&spec);

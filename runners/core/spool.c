@@ -227,7 +227,9 @@ int spool_create(struct spool_writer *w, const char *data_dir, const char *id, s
 		struct spool_reader r;
 		int got = -1;
 
-		if (record != NULL && spool_open(&r, data_dir, id, e) == 0) {
+		if (record == NULL)
+			(void)err_set(e, ERR_NOMEM, 0, "spool");
+		else if (spool_open(&r, data_dir, id, e) == 0) {
 			while ((got = spool_next(&r, record, e)) == 1)
 				note_record(w, record);
 			w->last_seq = r.last_seq;

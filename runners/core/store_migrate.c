@@ -13,41 +13,56 @@
 #define FILES_MAX      1000
 #define NAME_MAX_BYTES 128
 
-static const char *skip_blank(const char *p)
+/* Behind the comment at p, or p itself. The plain client's rules: `-- ` and `#` to the end of the
+ * line, slash-star pairs. */
+static const char *skip_comment(const char *p)
 {
-	for (;;) {
-		p += strspn(p, " \t\r\n");
-		if (p[0] != '-' || p[1] != '-')
-			return p;
-		p += strcspn(p, "\n");
-	}
+	const char *end;
+
+	if (p[0] == '#' || (p[0] == '-' && p[1] == '-' && strchr(" \t\r\n", p[2]) != NULL))
+		return p + strcspn(p, "\n");
+	if (p[0] != '/' || p[1] != '*')
+		return p;
+	end = strstr(p + 2, "*/");
+	return end == NULL ? p + strlen(p) : end + 2;
+}
+
+/* Behind the quoted text that begins at p; a doubled quote is two texts, which comes to the same.
+ */
+static const char *skip_quoted(const char *p)
+{
+	char quote = *p++;
+
+	for (; *p != '\0' && *p != quote; p++)
+		if (*p == '\\' && quote != '`' && p[1] != '\0')
+			p++;
+	return *p == '\0' ? p : p + 1;
 }
 
 bool migrate_split(const char **at, const char **out_start, size_t *out_length)
 {
-	const char *p = skip_blank(*at);
-	char quote = '\0';
+	const char *p = *at;
+	const char *before;
 
+	/* to the first byte of a statement */
+	do {
+		before = p;
+		p += strspn(p, " \t\r\n;");
+		p = skip_comment(p);
+	} while (p != before);
 	*out_start = p;
-	if (*p == '\0')
-		return false;
-	for (; *p != '\0'; p++) {
-		if (quote != '\0') {
-			if (*p == quote)
-				quote = '\0';
-		} else if (*p == '\'' || *p == '"' || *p == '`') {
-			quote = *p;
-		} else if (p[0] == '-' && p[1] == '-') {
-			p += strcspn(p, "\n");
-			if (*p == '\0')
-				break;
-		} else if (*p == ';') {
-			break;
-		}
+	while (*p != '\0' && *p != ';') {
+		before = p;
+		if (*p == '\'' || *p == '"' || *p == '`')
+			p = skip_quoted(p);
+		else
+			p = skip_comment(p);
+		if (p == before)
+			p++;
 	}
 	*out_length = (size_t)(p - *out_start);
 	*at = *p == ';' ? p + 1 : p;
-	return true;
+	return *out_length > 0;
 }
 
 static int run_file(struct store *db, const char *dir, const char *name, struct err *e)
@@ -114,6 +129,11 @@ static int list_files(const char *dir, struct migration *out, size_t *out_count,
 	}
 	(void)closedir(folder);
 	qsort(out, count, sizeof(*out), by_version);
+	for (size_t i = 1; i < count; i++)
+		if (out[i].version == out[i - 1].version)
+			return err_set(e, ERR_CONFLICT, 0,
+				       "two migrations have number %u: %s and %s", out[i].version,
+				       out[i - 1].name, out[i].name);
 	*out_count = count;
 	return 0;
 }

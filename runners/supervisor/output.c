@@ -70,9 +70,6 @@ static int keep(struct output *out, int stream, const unsigned char *data, size_
 		out->kept_bytes += part;
 		data += part;
 		length -= part;
-		/* less than a character is left below the cap: nothing more fits */
-		if (room < 4 && length > 0 && part < room)
-			out->kept_bytes = out->cap_bytes;
 	}
 	return 0;
 }

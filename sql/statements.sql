@@ -158,13 +158,13 @@ SELECT id, object_id, tenant, user_id, attempt, spec, request_id FROM job WHERE 
 SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT 1;
 
 -- name: RUNNER_INSERT
-INSERT INTO runner (instance, node, beat, started_at, beat_at) VALUES (?, ?, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
+INSERT INTO runner (instance, node, beat, boot_id, started_at, beat_at) VALUES (?, ?, 0, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
 
 -- name: RUNNER_BEAT
 UPDATE runner SET beat = beat + 1, beat_at = UTC_TIMESTAMP(6) WHERE instance = ?;
 
 -- name: RUNNER_LIST
-SELECT instance, node, beat FROM runner ORDER BY instance LIMIT 1000;
+SELECT instance, node, beat, boot_id FROM runner ORDER BY instance LIMIT 1000;
 
 -- name: RUNNER_DELETE
 DELETE FROM runner WHERE instance = ?;

@@ -137,8 +137,7 @@ int spool_next(struct spool_reader *r, struct spool_record *out, struct err *e)
 	return 1;
 }
 
-/* The boot's id as 16 bytes; zeros when the kernel does not tell. */
-static void read_boot_id(unsigned char out[16])
+void spool_boot_id(unsigned char out[16])
 {
 	scope_buf struct buf text = BUF_NONE;
 	struct err ignored = ERR_INIT;
@@ -162,7 +161,7 @@ int spool_append_start(struct spool_writer *w, struct err *e)
 	unsigned char bytes[24];
 
 	w->start.monotonic_us = clock_monotonic_us();
-	read_boot_id(w->start.boot_id);
+	spool_boot_id(w->start.boot_id);
 	wire_store_u64(bytes, (uint64_t)w->start.monotonic_us);
 	memcpy(bytes + 8, w->start.boot_id, sizeof(w->start.boot_id));
 	if (spool_append(w, SPOOL_START, bytes, sizeof(bytes), e) != 0)
@@ -175,7 +174,7 @@ bool spool_started_us(const struct spool_writer *w, int64_t *out_us)
 {
 	unsigned char now[16];
 
-	read_boot_id(now);
+	spool_boot_id(now);
 	if (!w->has_start || memcmp(now, w->start.boot_id, sizeof(now)) != 0)
 		return false;
 	*out_us = w->start.monotonic_us;

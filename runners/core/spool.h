@@ -75,6 +75,8 @@ int spool_folder(char out[SPOOL_PATH_BYTES], const char *data_dir, const char *k
 
 /* Makes the folders (mode 2750) and opens the log for writing behind its last whole record. */
 int spool_create(struct spool_writer *w, const char *data_dir, const char *id, struct err *e);
+/* The id of this boot; zeros when the kernel does not tell. */
+void spool_boot_id(unsigned char out[16]);
 /* The start record, with this moment in it. */
 int spool_append_start(struct spool_writer *w, struct err *e);
 /* True when the log was begun in this boot; *out_us is then when its command started. */

@@ -7,6 +7,7 @@
 #include "runners/base/str.h"
 #include "runners/core/notify.h"
 #include "runners/core/store_sweep.h"
+#include "runners/supervisor/jobs_private.h"
 #include "runners/supervisor/retention.h"
 
 #include <errno.h>
@@ -19,54 +20,6 @@
 #define WISHES_US      (2 * CLOCK_US_PER_S)
 #define RETENTION_US   (30 * CLOCK_US_PER_S)
 #define SPEC_MAX_BYTES (16U << 20)
-
-struct event_node {
-	struct event_node *next;
-	struct jobs_event event;
-};
-
-struct end_node {
-	struct end_node *next;
-	struct run_result *result;
-};
-
-struct running_node {
-	struct running_node *next;
-	struct claim claim;
-};
-
-struct jobs {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	int event_fd;
-	/* under the lock */
-	struct event_node *events;
-	struct event_node **events_tail;
-	struct end_node *ends;
-	struct end_node **ends_tail;
-	struct running_node *running;
-	unsigned int free;
-	bool look;
-	bool look_wishes;
-	bool running_now;
-	bool stop;
-	/* the thread's own */
-	const struct policy *policy;
-	char instance[IDENT_UUID_SIZE];
-	struct store *db;
-	struct notifier to_gate;
-	struct swept swept;
-	struct beat_watch watch;
-	struct swept dead;
-	bool registered;
-	int64_t next_beat_us;
-	int64_t next_poll_us;
-	int64_t next_wishes_us;
-	int64_t next_retention_us;
-	int64_t next_watch_us;
-	bool was_down;
-};
 
 void run_result_free(struct run_result *result)
 {
@@ -173,7 +126,7 @@ void jobs_end(struct jobs *jobs, struct run_result *result)
 /* --- the thread's side
  * ------------------------------------------------------------------------------------------ */
 
-static void put_event(struct jobs *jobs, const struct jobs_event *event)
+void jobs_put(struct jobs *jobs, const struct jobs_event *event)
 {
 	struct event_node *node = mem_zalloc(1, sizeof(*node));
 	uint64_t one = 1;
@@ -190,13 +143,13 @@ static void put_event(struct jobs *jobs, const struct jobs_event *event)
 	(void)!write(jobs->event_fd, &one, sizeof(one));
 }
 
-static void put_simple(struct jobs *jobs, enum jobs_event_kind kind, const char *run_id)
+void jobs_put_simple(struct jobs *jobs, enum jobs_event_kind kind, const char *run_id)
 {
 	struct jobs_event event = {.kind = kind};
 
 	if (run_id != NULL)
 		(void)snprintf(event.claim.run_id, sizeof(event.claim.run_id), "%s", run_id);
-	put_event(jobs, &event);
+	jobs_put(jobs, &event);
 }
 
 static void tell_gate(struct jobs *jobs, const struct swept *ids, const char *why)
@@ -214,36 +167,6 @@ static int end_owner(struct jobs *jobs, const char *instance, struct err *e)
 			return -1;
 		tell_gate(jobs, &jobs->swept, "box_lost");
 	} while (jobs->swept.count == SWEEP_BATCH);
-	return 0;
-}
-
-/* This process holds the node's lock, so every other instance of the node is dead: what it held
- * ends now. */
-static int take_over(struct jobs *jobs, struct err *e)
-{
-	int got;
-	size_t count = 0;
-	scope_free char(*old)[IDENT_UUID_SIZE] = mem_zalloc(SWEEP_MAX_WATCH, sizeof(*old));
-	struct store_value me[] = {SV_TEXT(jobs->instance), SV_TEXT(jobs->policy->node)};
-
-	if (old == NULL)
-		return err_set(e, ERR_NOMEM, 0, "take over");
-	if (store_query(jobs->db, STMT_RUNNER_LIST, NULL, 0, e) != 0)
-		return -1;
-	while ((got = store_next(jobs->db, e)) == 1 && count < SWEEP_MAX_WATCH)
-		if (str_equal(store_text(jobs->db, 1), jobs->policy->node) &&
-		    str_copy(old[count], IDENT_UUID_SIZE, store_text(jobs->db, 0)) == 0)
-			count++;
-	store_done(jobs->db);
-	if (got < 0)
-		return -1;
-	for (size_t i = 0; i < count; i++)
-		if (!str_equal(old[i], jobs->instance) && end_owner(jobs, old[i], e) != 0)
-			return -1;
-	if (store_exec(jobs->db, STMT_RUNNER_INSERT, me, ARRAY_LEN(me), NULL, e) != 0)
-		return -1;
-	jobs->registered = true;
-	log_event(LOG_INFO, "registered", "runner=%s node=%s", jobs->instance, jobs->policy->node);
 	return 0;
 }
 
@@ -281,7 +204,7 @@ static int beat(struct jobs *jobs, struct err *e)
 		return -1;
 	if (changed == 0) {
 		log_event(LOG_ERROR, "outlawed", "runner=%s", jobs->instance);
-		put_simple(jobs, JOBS_OUTLAWED, NULL);
+		jobs_put_simple(jobs, JOBS_OUTLAWED, NULL);
 	}
 	return write_running(jobs, e);
 }
@@ -304,7 +227,7 @@ static void drop_found(struct claim_work *w)
 	w->count = 0;
 }
 
-static int read_claim(struct store *db, struct jobs_event *event, struct err *e)
+int jobs_read_claim(struct store *db, struct jobs_event *event, struct err *e)
 {
 	size_t length;
 	const char *spec = store_bytes(db, 5, &length);
@@ -325,24 +248,32 @@ static int read_claim(struct store *db, struct jobs_event *event, struct err *e)
 	return event->spec == NULL ? err_set(e, ERR_NOMEM, 0, "spec") : 0;
 }
 
-static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_event *event,
-			struct err *e)
+/* A claim is an UPDATE that must match one row. */
+int jobs_mark_owned(struct store *db, const char *instance, const struct claim *claim,
+		    struct err *e)
 {
-	struct claim *claim = &event->claim;
-	struct store_value job[] = {SV_TEXT(w->jobs->instance),
-				    SV_BYTES(claim->token, sizeof(claim->token)),
+	struct store_value job[] = {SV_TEXT(instance), SV_BYTES(claim->token, sizeof(claim->token)),
 				    SV_I64((int64_t)claim->job_id)};
-	struct store_value run[] = {SV_TEXT(claim->run_id)};
-	struct store_value user[] = {SV_TEXT(claim->tenant), SV_TEXT(claim->user)};
 	uint64_t changed = 0;
-	int got;
 
-	/* a claim is an UPDATE that must match one row */
 	if (store_exec(db, STMT_JOB_CLAIM, job, ARRAY_LEN(job), &changed, e) != 0)
 		return -1;
 	if (changed != 1)
 		return err_set(e, ERR_INTERNAL, 0, "job %llu cannot be claimed",
 			       (unsigned long long)claim->job_id);
+	return 0;
+}
+
+static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_event *event,
+			struct err *e)
+{
+	struct claim *claim = &event->claim;
+	struct store_value run[] = {SV_TEXT(claim->run_id)};
+	struct store_value user[] = {SV_TEXT(claim->tenant), SV_TEXT(claim->user)};
+	int got;
+
+	if (jobs_mark_owned(db, w->jobs->instance, claim, e) != 0)
+		return -1;
 	if (store_exec(db, STMT_RUN_STARTING, run, 1, NULL, e) != 0)
 		return -1;
 	got = store_query_row(db, STMT_USAGE_GET, user, ARRAY_LEN(user), e);
@@ -357,22 +288,19 @@ static int claim_body(struct store *db, void *arg, struct err *e)
 {
 	struct claim_work *w = arg;
 	struct store_value in[] = {SV_TEXT(w->jobs->policy->node), SV_I64(w->most)};
-	int got;
 
 	drop_found(w);
 	if (store_query(db, STMT_JOB_CLAIM_NEXT, in, ARRAY_LEN(in), e) != 0)
 		return -1;
-	while ((got = store_next(db, e)) == 1 && w->count < w->most) {
-		if (read_claim(db, &w->found[w->count], e) != 0)
-			got = -1;
-		else
-			w->count++;
+	while (w->count < w->most && store_next(db, e) == 1) {
+		if (jobs_read_claim(db, &w->found[w->count], e) != 0)
+			break;
+		w->count++;
 	}
 	store_done(db);
-	for (size_t i = 0; got >= 0 && i < w->count; i++)
-		if (mark_claimed(db, w, &w->found[i], e) != 0)
-			got = -1;
-	return got < 0 ? -1 : 0;
+	for (size_t i = 0; e->code == ERR_NONE && i < w->count; i++)
+		(void)mark_claimed(db, w, &w->found[i], e);
+	return e->code == ERR_NONE ? 0 : -1;
 }
 
 /*
@@ -415,7 +343,7 @@ static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_co
 		jobs->free -= jobs->free < w->count ? jobs->free : (unsigned int)w->count;
 		(void)pthread_mutex_unlock(&jobs->lock);
 		for (size_t i = 0; i < w->count; i++)
-			put_event(jobs, &w->found[i]);
+			jobs_put(jobs, &w->found[i]);
 		w->count = 0;
 	} else if (e->code == ERR_UNKNOWN_OUTCOME) {
 		struct err again = ERR_INIT;
@@ -484,6 +412,7 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	struct store_value held[] = {SV_I64((int64_t)r->claim.job_id),
 				     SV_BYTES(r->claim.token, sizeof(r->claim.token))};
 	struct store_value job[] = {SV_I64((int64_t)r->claim.job_id)};
+	struct store_value back[] = {SV_TEXT(r->claim.run_id)};
 	struct store_value run[] = {SV_TEXT(run_phase_name(r->phase)),
 				    SV_TEXT(r->ours ? "failed" : "finished"),
 				    SV_TEXT(r->message),
@@ -500,6 +429,10 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	w->lost = got == 0;
 	if (got <= 0)
 		return got;
+	if (r->release)
+		return store_exec(db, STMT_RUN_BACK_TO_QUEUE, back, 1, NULL, e) != 0
+			   ? -1
+			   : store_exec(db, STMT_JOB_RELEASE, held, ARRAY_LEN(held), NULL, e);
 	if (store_exec(db, STMT_RUN_END, run, ARRAY_LEN(run), &changed, e) != 0)
 		return -1;
 	if (changed != 1)
@@ -527,14 +460,22 @@ static int save_end(struct jobs *jobs, const struct run_result *result, struct e
 	if (w.lost && !unknown) {
 		log_event(LOG_WARNING, "claim_lost", "req=%s run=%s", result->claim.request_id,
 			  result->claim.run_id);
-		put_simple(jobs, JOBS_LOST, result->claim.run_id);
+		jobs_put_simple(jobs, JOBS_LOST, result->claim.run_id);
+		return 0;
+	}
+	if (result->release) {
+		log_event(LOG_INFO, "run_released", "req=%s run=%s", result->claim.request_id,
+			  result->claim.run_id);
+		(void)pthread_mutex_lock(&jobs->lock);
+		jobs->look = true;
+		(void)pthread_mutex_unlock(&jobs->lock);
 		return 0;
 	}
 	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
 		  result->claim.request_id, result->claim.run_id, run_phase_name(result->phase),
 		  result->message);
 	(void)notify_send(&jobs->to_gate, "run", result->claim.run_id, NOTICE_ENDED);
-	put_simple(jobs, JOBS_SAVED, result->claim.run_id);
+	jobs_put_simple(jobs, JOBS_SAVED, result->claim.run_id);
 	return 0;
 }
 
@@ -556,7 +497,7 @@ static int save_ends(struct jobs *jobs, struct err *e)
 			/* a fault of ours must not hold up all others: the sweep ends this one */
 			log_err(LOG_ERROR, "end_refused", e, "run=%s", node->result->claim.run_id);
 			err_clear(e);
-			put_simple(jobs, JOBS_LOST, node->result->claim.run_id);
+			jobs_put_simple(jobs, JOBS_LOST, node->result->claim.run_id);
 		}
 		(void)pthread_mutex_lock(&jobs->lock);
 		jobs->ends = node->next;
@@ -579,13 +520,13 @@ static int read_wishes(struct jobs *jobs, struct err *e)
 	if (store_query(jobs->db, STMT_RUN_CANCEL_WISHES, in, 1, e) != 0)
 		return -1;
 	while ((got = store_next(jobs->db, e)) == 1)
-		put_simple(jobs, JOBS_WISH, store_text(jobs->db, 0));
+		jobs_put_simple(jobs, JOBS_WISH, store_text(jobs->db, 0));
 	return got;
 }
 
 static void expired(const char *run_id, void *arg)
 {
-	put_simple(arg, JOBS_EXPIRED, run_id);
+	jobs_put_simple(arg, JOBS_EXPIRED, run_id);
 }
 
 static int periodic(struct jobs *jobs, struct err *e)
@@ -624,7 +565,7 @@ static int work(struct jobs *jobs, struct err *e)
 	bool wishes;
 	bool running;
 
-	if (!jobs->registered && take_over(jobs, e) != 0)
+	if (!jobs->registered && jobs_take_over(jobs, e) != 0)
 		return -1;
 	if (save_ends(jobs, e) != 0)
 		return -1;
@@ -737,7 +678,7 @@ int jobs_start(const struct policy *policy, const char *instance, struct jobs **
 	return 0;
 }
 
-void jobs_stop(struct jobs *jobs, int64_t wait_us)
+void jobs_stop(struct jobs *jobs, int64_t wait_us, bool keep_row)
 {
 	int64_t until = clock_monotonic_us() + wait_us;
 	struct jobs_event event;
@@ -754,7 +695,8 @@ void jobs_stop(struct jobs *jobs, int64_t wait_us)
 		log_event(LOG_WARNING, "ends_unsaved", "%s", "");
 		return;
 	}
-	unregister(jobs);
+	if (!keep_row)
+		unregister(jobs);
 	while (jobs_next(jobs, &event))
 		mem_free(event.spec);
 	store_close(jobs->db);

@@ -42,7 +42,8 @@ struct ended_artifact {
 struct run_result {
 	struct claim claim;
 	enum run_phase phase;
-	bool ours; /* we failed to do it: outcome `failed`, else `finished` */
+	bool release; /* no end: nothing was started, the job goes back to the queue */
+	bool ours;    /* we failed to do it: outcome `failed`, else `finished` */
 	char message[256];
 	bool has_exit;
 	int64_t exit_code;
@@ -56,6 +57,8 @@ struct run_result {
 
 enum jobs_event_kind {
 	JOBS_CLAIMED,  /* claim and spec */
+	JOBS_ADOPTED,  /* the same of a claim that an earlier runner of this node held */
+	JOBS_READY,    /* all adopted claims have been told; boxes of no claim may go */
 	JOBS_WISH,     /* somebody wants this run canceled */
 	JOBS_SAVED,    /* the end is in the database */
 	JOBS_LOST,     /* the claim is not ours any more */
@@ -68,6 +71,7 @@ struct jobs_event {
 	struct claim claim; /* JOBS_CLAIMED; else only run_id */
 	char *spec;         /* JOBS_CLAIMED: job.spec, mem, the receiver's */
 	size_t spec_length;
+	bool other_boot; /* JOBS_ADOPTED: the host was started anew since the claim */
 };
 
 struct jobs;
@@ -75,8 +79,9 @@ struct jobs;
 /* instance: this process's id. Starts the thread, which registers the runner and takes over what
  * earlier runners of the node held. */
 int jobs_start(const struct policy *policy, const char *instance, struct jobs **out, struct err *e);
-/* Tries for up to wait_us to save what is left, then ends the thread. */
-void jobs_stop(struct jobs *jobs, int64_t wait_us);
+/* Tries for up to wait_us to save what is left, then ends the thread. keep_row: claims are left for
+ * the next runner of this node. */
+void jobs_stop(struct jobs *jobs, int64_t wait_us, bool keep_row);
 /* Readable when events wait. */
 int jobs_fd(const struct jobs *jobs);
 /* The next event: true, or false when there is none now. */

@@ -17,7 +17,8 @@
  * it is back, within each run's start-up time. MariaDB may be away: running commands go on, their
  * ends are kept and saved when it is back.
  *
- * Signals: TERM and INT stop claiming, give running commands STOP_WAIT_US, then end them as lost.
+ * Signals: TERM and INT stop claiming and end this process; running commands go on in their boxes
+ * and are taken over by the next one.
  */
 #include "runners/supervisor/supervisor.h"
 
@@ -41,8 +42,6 @@
 #define EVENTS_MAX       64
 #define TICK_MAX_US      (200 * CLOCK_US_PER_MS)
 #define BOX_AGAIN_US     (100 * CLOCK_US_PER_MS)
-#define STOP_WAIT_US     (5 * CLOCK_US_PER_S)
-#define STOP_DESTROY_US  (5 * CLOCK_US_PER_S)
 #define SAVE_WAIT_US     (5 * CLOCK_US_PER_S)
 #define TAG_FOREIGN      3U /* removal of a box that an earlier runner left */
 #define TAG_LIST         2U
@@ -119,19 +118,31 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 	struct supervisor *sup = ctx;
 	struct task *task = find_serial(sup, reply->tag / 4);
 
+	if (reply->tag == TAG_LIST && reply->verb == BOX_LIST && sup->taken_over) {
+		for (struct task *t = sup->tasks; t != NULL; t = t->next)
+			if (t->state == TASK_ADOPTING)
+				adopt_settle(t);
+		return;
+	}
 	if (task != NULL)
 		task_box_reply(task, (unsigned int)(reply->tag % 4), reply);
 }
 
-/* A box in the list that none of our tasks owns was an earlier runner's: its run is over. */
+/* A box in the list that none of our tasks owns was an earlier runner's, and its run is over.
+ * Before all adopted claims are known nobody can say that. */
 static void on_box_entry(void *ctx, const struct box_reply *entry)
 {
 	struct supervisor *sup = ctx;
 	struct task *task = find_run(sup, entry->run_id);
 	struct err e = ERR_INIT;
 
-	if (task != NULL)
+	if (!sup->taken_over)
 		return;
+	if (task != NULL) {
+		if (task->state == TASK_ADOPTING)
+			adopt_box(task, entry);
+		return;
+	}
 	log_event(LOG_WARNING, "box_foreign", "run=%s slot=%u", entry->run_id, entry->slot);
 	(void)boxclient_destroy(&sup->box, TAG_FOREIGN, entry->slot, entry->run_id, 0, &e);
 }
@@ -164,6 +175,14 @@ static void box_watch(struct supervisor *sup)
 	sup->box_writes = writes;
 }
 
+static void list_boxes(struct supervisor *sup)
+{
+	struct err e = ERR_INIT;
+
+	if (sup->box_open && boxclient_list(&sup->box, TAG_LIST, &e) != 0)
+		log_err(LOG_WARNING, "box_list", &e, "%s", "");
+}
+
 static void box_connect(struct supervisor *sup, int64_t now)
 {
 	char path[256];
@@ -177,8 +196,7 @@ static void box_connect(struct supervisor *sup, int64_t now)
 		return;
 	sup->box_open = true;
 	log_event(LOG_INFO, "box_connected", "tasks=%u", sup->task_count);
-	if (boxclient_list(&sup->box, TAG_LIST, &e) != 0)
-		log_err(LOG_WARNING, "box_list", &e, "%s", "");
+	list_boxes(sup);
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_box_again(t);
 	box_watch(sup);
@@ -266,6 +284,13 @@ static void handle_jobs(struct supervisor *sup)
 		case JOBS_CLAIMED:
 			task_begin(sup, &event);
 			break;
+		case JOBS_ADOPTED:
+			task_adopt(sup, &event);
+			break;
+		case JOBS_READY:
+			sup->taken_over = true;
+			list_boxes(sup);
+			break;
 		case JOBS_WISH:
 			task = find_run(sup, event.claim.run_id);
 			if (task != NULL)
@@ -279,6 +304,7 @@ static void handle_jobs(struct supervisor *sup)
 			break;
 		case JOBS_SAVED:
 		case JOBS_LOST:
+			result_remove(sup->policy, event.claim.run_id);
 			break;
 		}
 	}
@@ -320,14 +346,6 @@ static void dispatch(struct supervisor *sup, const struct epoll_event *event)
 		task_agent_ready(event->data.ptr);
 }
 
-static void begin_stop(struct supervisor *sup, int64_t now)
-{
-	log_event(LOG_INFO, "stopping", "tasks=%u", sup->task_count);
-	sup->stopping = true;
-	sup->stop_at_us = now + STOP_WAIT_US;
-	tell_capacity(sup);
-}
-
 /* One turn; false: the loop ends. */
 static bool turn(struct supervisor *sup)
 {
@@ -348,13 +366,13 @@ static bool turn(struct supervisor *sup)
 	reap(sup);
 	if (sup->outlawed)
 		return false;
-	if (stop_wanted != 0 && !sup->stopping)
-		begin_stop(sup, now);
-	if (sup->stopping && now >= sup->stop_at_us)
-		for (struct task *t = sup->tasks; t != NULL; t = t->next)
-			task_abandon(t);
-	return !(sup->stopping &&
-		 (sup->task_count == 0 || now >= sup->stop_at_us + STOP_DESTROY_US));
+	if (stop_wanted != 0 && !sup->stopping) {
+		log_event(LOG_INFO, "stopping", "tasks=%u", sup->task_count);
+		sup->stopping = true;
+		tell_capacity(sup);
+	}
+	/* commands go on in their boxes: the next runner of this node takes them over */
+	return !sup->stopping;
 }
 
 /* The node's lock: whoever holds it is the node's runner. The file is never removed. */
@@ -444,7 +462,7 @@ int main(int argc, char **argv)
 	while (turn(&sup))
 		;
 	if (!sup.outlawed)
-		jobs_stop(sup.jobs, SAVE_WAIT_US);
+		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
 	boxclient_release(&sup.box);
 	notifier_release(&sup.to_gate);
 	log_event(LOG_INFO, "stopped", "tasks=%u", sup.task_count);

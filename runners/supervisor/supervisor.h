@@ -21,6 +21,8 @@
 #define BUSY_AGAIN_US (50 * 1000LL)
 
 enum task_state {
+	TASK_ADOPTING,   /* an earlier runner's: its box is looked for */
+	TASK_ATTACHING,  /* the agent's welcome is waited for */
 	TASK_WANTS_BOX,  /* create is to be sent (again) */
 	TASK_CREATING,   /* create is under way */
 	TASK_STARTING,   /* inputs and EXEC are sent */
@@ -86,6 +88,7 @@ struct task {
 	bool agent_writes;       /* EPOLLOUT is asked for */
 	struct output output;
 	bool output_open;
+	bool other_boot; /* TASK_ADOPTING: the host was started anew since the claim */
 	bool started;
 	bool exited;
 	struct agent_exit exit;
@@ -118,8 +121,8 @@ struct supervisor {
 	struct task *tasks;
 	unsigned int task_count;
 	uint64_t next_serial;
+	bool taken_over; /* all adopted claims are known: a box of no task may go */
 	bool stopping;
-	int64_t stop_at_us;
 	bool outlawed;
 };
 
@@ -129,6 +132,8 @@ struct supervisor {
 
 /* Takes event->spec. A claim that cannot even begin ends at once. */
 void task_begin(struct supervisor *sup, struct jobs_event *event);
+/* The same for a claim that an earlier runner of this node held. */
+void task_adopt(struct supervisor *sup, struct jobs_event *event);
 void task_cancel(struct task *task);
 /* Time passed: deadlines, tails, notices. */
 void task_tick(struct task *task, int64_t now_us);
@@ -140,12 +145,34 @@ void task_box_reply(struct task *task, unsigned int what, const struct box_reply
 void task_box_died(struct task *task);
 /* cordon-box came back: send again what has no answer. */
 void task_box_again(struct task *task);
-/* Ends it as our failure: the runner stops. */
-void task_abandon(struct task *task);
 void task_free(struct task *task);
 /* Removes the box; collection, if any, ends. */
 void task_destroy(struct task *task);
 void task_stop(struct task *task, enum task_stop why);
+
+/* For adopt.c: the pieces of a beginning. */
+struct task *task_new(struct supervisor *sup, const struct claim *claim);
+int task_open_agent(struct task *task, const char *path, struct err *e);
+int task_send_command(struct task *task, struct err *e);
+/* True when EXEC may have been sent: a mark in the spool's folder, made before. */
+bool task_was_sent(const struct task *task);
+void task_finish(struct task *task);
+void task_agent_watch(struct task *task);
+
+/* adopt.c: the box of an adopted task was found. */
+void adopt_box(struct task *task, const struct box_reply *entry);
+/* The list of boxes is complete: an adopted task without one has its saved result, or is lost. */
+void adopt_settle(struct task *task);
+/* The agent told what it has. */
+void adopt_welcome(struct task *task, const struct agent_welcome *welcome);
+
+/* result.c: <data>/spool/<2 hex>/<run>/result, written before the box is removed, so that a runner
+ * that dies then loses nothing. */
+int result_save(const struct policy *policy, const struct run_result *result, struct err *e);
+/* 1 loaded (with the given claim), 0 there is none, -1 error. */
+int result_load(const struct policy *policy, const struct claim *claim, struct run_result **out,
+		struct err *e);
+void result_remove(const struct policy *policy, const char *run_id);
 
 /* --- collect.c
  * --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <openssl/sha.h>
 #include <sys/epoll.h>
@@ -25,12 +26,10 @@
 #define DESTROY_MS         20000U
 #define CREATE_DEADLINE_MS 30000U
 
-static void finish(struct task *task);
-
 /* --- the agent's socket in the loop
  * ------------------------------------------------------------------------------ */
 
-static void agent_watch(struct task *task)
+void task_agent_watch(struct task *task)
 {
 	int fd = task->agent_open ? agent_fd(&task->agent) : -1;
 	bool writes = fd >= 0 && agent_wants_write(&task->agent);
@@ -56,7 +55,7 @@ static void agent_drop(struct task *task)
 		return;
 	agent_release(&task->agent);
 	task->agent_open = false;
-	agent_watch(task);
+	task_agent_watch(task);
 }
 
 /* --- notices
@@ -100,11 +99,12 @@ static void on_started(void *ctx, uint32_t channel, uint32_t pid)
 		return;
 	task->state = TASK_RUNNING;
 	task->started = true;
-	task->run_deadline_us = now + task->spec.timeout_ms * CLOCK_US_PER_MS;
 	if (output_start(&task->output, now, &e) != 0) {
 		store_broke(task, &e);
 		return;
 	}
+	task->run_deadline_us =
+	    task->output.spool.start.monotonic_us + task->spec.timeout_ms * CLOCK_US_PER_MS;
 	output_changed(task);
 	jobs_running(task->sup->jobs, &task->claim, task->spec.interactive);
 }
@@ -125,7 +125,11 @@ static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uin
 	}
 	if (changed)
 		output_changed(task);
-	(void)agent_ack(&task->agent, channel, stream, offset + length, &e);
+	/* a tail that waits for the rest of its character is not safe yet */
+	(void)agent_ack(&task->agent, channel, stream,
+			offset + length -
+			    output_waiting(&task->output, stream == AGENT_STREAM_OUT ? 0 : 1),
+			&e);
 }
 
 static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *status)
@@ -147,7 +151,8 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 		return;
 	}
 	task->output.heartbeat_us = 0;
-	(void)agent_ack_exit(&task->agent, channel, &e);
+	/* The status stays with the agent until the box goes: a runner that comes after us finds it
+	 * there. */
 	if (task->spec.pattern_count > 0 && status->how != AGENT_NOT_STARTED)
 		collect_begin(task);
 	else
@@ -188,7 +193,16 @@ static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
 	collect_error(task, tag, error);
 }
 
-static const struct agent_events agent_events = {.started = on_started,
+static void on_welcome(void *ctx, const struct agent_welcome *welcome)
+{
+	struct task *task = ctx;
+
+	if (task->state == TASK_ATTACHING)
+		adopt_welcome(task, welcome);
+}
+
+static const struct agent_events agent_events = {.welcome = on_welcome,
+						 .started = on_started,
 						 .output = on_output,
 						 .exited = on_exited,
 						 .entry = on_entry,
@@ -200,7 +214,7 @@ static const struct agent_events agent_events = {.started = on_started,
  * -------------------------------------------------------------------------------------------------------
  */
 
-static struct task *task_new(struct supervisor *sup, const struct claim *claim)
+struct task *task_new(struct supervisor *sup, const struct claim *claim)
 {
 	struct task *task = mem_zalloc(1, sizeof(*task));
 
@@ -255,7 +269,7 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 			(uint64_t)task->spec.log_bytes, &e) != 0) {
 		log_err(LOG_ERROR, "run_begin", &e, "run=%s", task->claim.run_id);
 		task->stop = STOP_BACKEND;
-		finish(task);
+		task_finish(task);
 	} else {
 		task->output_open = true;
 		task->state = TASK_WANTS_BOX;
@@ -306,7 +320,45 @@ static int send_files(struct task *task, struct err *e)
 	return 0;
 }
 
-static int start_command(struct task *task, const char *agent_path, struct err *e)
+int task_open_agent(struct task *task, const char *path, struct err *e)
+{
+	agent_init(&task->agent, &agent_events, task, 1);
+	task->agent_open = true;
+	return agent_connect(&task->agent, path, e);
+}
+
+static int mark_path(const struct task *task, char *out, size_t size, struct err *e)
+{
+	char folder[SPOOL_PATH_BYTES];
+
+	if (spool_folder(folder, task->sup->policy->paths.data, "spool", task->claim.run_id, e) !=
+	    0)
+		return -1;
+	(void)snprintf(out, size, "%s/sent", folder);
+	return 0;
+}
+
+bool task_was_sent(const struct task *task)
+{
+	char path[SPOOL_PATH_BYTES + 8];
+	struct err ignored = ERR_INIT;
+
+	return mark_path(task, path, sizeof(path), &ignored) != 0 || access(path, F_OK) == 0;
+}
+
+/* From here on nobody may start this run in another box. */
+static int mark_sent(const struct task *task, struct err *e)
+{
+	char path[SPOOL_PATH_BYTES + 8];
+	scope_close int fd = -1;
+
+	if (mark_path(task, path, sizeof(path), e) != 0)
+		return -1;
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+	return fd < 0 ? err_set(e, ERR_IO, errno, "create %s", path) : 0;
+}
+
+int task_send_command(struct task *task, struct err *e)
 {
 	struct agent_exec exec = {.argv = task->spec.command,
 				  .env = task->spec.environment,
@@ -319,14 +371,19 @@ static int start_command(struct task *task, const char *agent_path, struct err *
 				  .grace_ms = (uint32_t)task->sup->policy->runner.drain_grace_ms,
 				  .stdin_mode = AGENT_STDIN_NONE};
 
-	agent_init(&task->agent, &agent_events, task, 1);
-	task->agent_open = true;
-	if (agent_connect(&task->agent, agent_path, e) != 0 || send_files(task, e) != 0 ||
+	if (send_files(task, e) != 0 || mark_sent(task, e) != 0 ||
 	    agent_exec(&task->agent, EXEC_CHANNEL, &exec, e) != 0)
 		return -1;
 	task->state = TASK_STARTING;
-	agent_watch(task);
+	task_agent_watch(task);
 	return 0;
+}
+
+static int start_command(struct task *task, const char *agent_path, struct err *e)
+{
+	if (task_open_agent(task, agent_path, e) != 0)
+		return -1;
+	return task_send_command(task, e);
 }
 
 /* --- replies of cordon-box
@@ -349,7 +406,7 @@ static void created(struct task *task, const struct box_reply *reply)
 			task->stop = reply->code == BOX_ERR_UNSUPPORTED ? STOP_IMAGE
 				     : reply->code == BOX_ERR_TIMEOUT   ? STOP_STARTUP
 									: STOP_BACKEND;
-		finish(task);
+		task_finish(task);
 		return;
 	}
 	task->has_box = true;
@@ -382,7 +439,7 @@ void task_box_reply(struct task *task, unsigned int what, const struct box_reply
 				  task->claim.run_id, box_code_name((enum box_code)reply->code),
 				  reply->text);
 		}
-		finish(task);
+		task_finish(task);
 	}
 }
 
@@ -391,8 +448,8 @@ void task_box_died(struct task *task)
 	/* what the agent sent before its end was read or is still in the socket: read it first */
 	if (task->agent_open && task->state != TASK_DESTROYING)
 		task_agent_ready(task);
-	if (task->state == TASK_STARTING || task->state == TASK_RUNNING ||
-	    task->state == TASK_COLLECTING)
+	if (task->state == TASK_ATTACHING || task->state == TASK_STARTING ||
+	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING)
 		task_destroy(task);
 }
 
@@ -409,6 +466,8 @@ void task_box_again(struct task *task)
 	case TASK_DESTROYING:
 		task_destroy(task);
 		return;
+	case TASK_ADOPTING:
+	case TASK_ATTACHING:
 	case TASK_STARTING:
 	case TASK_RUNNING:
 	case TASK_COLLECTING:
@@ -426,12 +485,12 @@ void task_agent_ready(struct task *task)
 	if (agent_ready(&task->agent, &e) == 0) {
 		/* the events may have ended it */
 		if (task->agent_open)
-			agent_watch(task);
+			task_agent_watch(task);
 		return;
 	}
-	agent_watch(task);
-	if (task->state == TASK_STARTING || task->state == TASK_RUNNING ||
-	    task->state == TASK_COLLECTING) {
+	task_agent_watch(task);
+	if (task->state == TASK_ATTACHING || task->state == TASK_STARTING ||
+	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING) {
 		if (e.code == ERR_PROTOCOL)
 			log_err(LOG_WARNING, "agent", &e, "run=%s", task->claim.run_id);
 		task_destroy(task);
@@ -441,6 +500,24 @@ void task_agent_ready(struct task *task)
 /* --- the end
  * -----------------------------------------------------------------------------------------------------
  */
+
+/* What is known before the box goes; the usage of the box is missing in it. */
+static void save_result(struct task *task)
+{
+	struct run_result *result = outcome_make(task);
+	struct err e = ERR_INIT;
+
+	if (result == NULL || result_save(task->sup->policy, result, &e) != 0)
+		log_err(LOG_WARNING, "result_save", &e, "run=%s", task->claim.run_id);
+	if (result == NULL)
+		return;
+	/* the list of artifacts goes on with the task */
+	task->collection.done = result->artifacts;
+	task->collection.done_count = result->artifact_count;
+	result->artifacts = NULL;
+	result->artifact_count = 0;
+	run_result_free(result);
+}
 
 void task_destroy(struct task *task)
 {
@@ -458,9 +535,11 @@ void task_destroy(struct task *task)
 	task->term_deadline_us = 0;
 	task->run_deadline_us = 0;
 	if (!task->has_box) {
-		finish(task);
+		task_finish(task);
 		return;
 	}
+	if (task->state != TASK_DESTROYING)
+		save_result(task);
 	task->state = TASK_DESTROYING;
 	if (task->sup->box_open &&
 	    boxclient_destroy(&task->sup->box, task->serial * 4 + WHAT_DESTROY, task->slot,
@@ -470,7 +549,7 @@ void task_destroy(struct task *task)
 
 /* Hands the result over. The task itself is freed by the loop, because callers above still hold it.
  */
-static void finish(struct task *task)
+void task_finish(struct task *task)
 {
 	struct run_result *result;
 	struct err e = ERR_INIT;
@@ -498,11 +577,13 @@ void task_stop(struct task *task, enum task_stop why)
 		task->stop = why;
 	switch (task->state) {
 	case TASK_WANTS_BOX:
-		finish(task);
+		task_finish(task);
 		return;
+	case TASK_ADOPTING:
 	case TASK_CREATING:
-		/* the reply will find the stop */
+		/* the list or the reply will find the stop */
 		return;
+	case TASK_ATTACHING:
 	case TASK_STARTING:
 	case TASK_RUNNING:
 	case TASK_COLLECTING:
@@ -512,11 +593,6 @@ void task_stop(struct task *task, enum task_stop why)
 	case TASK_DONE:
 		return;
 	}
-}
-
-void task_abandon(struct task *task)
-{
-	task_stop(task, STOP_LOST);
 }
 
 /* KILL to every process of the box, through the agent, so that output and artifacts are still read;
@@ -531,7 +607,7 @@ static void kill_inside(struct task *task, int64_t now)
 	if (!task->agent_open || agent_signal_all(&task->agent, TAG_KILL, SIGKILL, &e) != 0)
 		task_destroy(task);
 	else
-		agent_watch(task);
+		task_agent_watch(task);
 }
 
 void task_cancel(struct task *task)
@@ -552,7 +628,7 @@ void task_cancel(struct task *task)
 	if (agent_signal_all(&task->agent, TAG_TERM, SIGTERM, &e) != 0)
 		task_destroy(task);
 	else
-		agent_watch(task);
+		task_agent_watch(task);
 }
 
 /* --- time
@@ -562,7 +638,7 @@ void task_cancel(struct task *task)
 static void check_deadlines(struct task *task, int64_t now)
 {
 	bool before_run = task->state == TASK_WANTS_BOX || task->state == TASK_CREATING ||
-			  task->state == TASK_STARTING;
+			  task->state == TASK_ATTACHING || task->state == TASK_STARTING;
 
 	if (before_run && now >= task->startup_deadline_us)
 		task_stop(task, STOP_STARTUP);
@@ -629,6 +705,10 @@ int64_t task_due_us(const struct task *task)
 	case TASK_COLLECTING:
 		due = task->collect_deadline_us;
 		break;
+	case TASK_ATTACHING:
+		due = task->startup_deadline_us;
+		break;
+	case TASK_ADOPTING:
 	case TASK_DESTROYING:
 	case TASK_DONE:
 		break;

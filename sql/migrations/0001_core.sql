@@ -39,6 +39,7 @@ CREATE TABLE runner (
   instance   VARBINARY(36) NOT NULL,
   node       VARBINARY(64) NOT NULL,
   beat       BIGINT UNSIGNED NOT NULL,
+  boot_id    BINARY(16) NOT NULL, -- of the host: boxes do not outlive a boot
   started_at DATETIME(6) NOT NULL,
   beat_at    DATETIME(6) NOT NULL,
   PRIMARY KEY (instance),

@@ -92,26 +92,110 @@ def runner_down_runs_wait():
     check.equal(done["phase"], "completed")
 
 
+COUNT = ["python3", "-u", "-c", "import time\nfor i in range(40):\n print(i); time.sleep(0.1)\nopen('f', 'w').write('done')"]
+WANTED = b"".join(b"%d\n" % i for i in range(40))
+
+
+def survives(number):
+    """A running command goes on while its runner ends and comes back: output whole, artifacts there, the held request answered."""
+    run = c.run(COUNT, wait=False, capture_patterns=["f"])
+    c.wait_phase(run["id"], ["running"])
+    held = []
+    thread = threading.Thread(target=lambda: held.append(c.request("POST", RUNS, c.run_body(["sh", "-c", "sleep 3; exit 5"]))))
+    thread.start()
+    ws = c.WebSocket(c.stream_path(run["id"]))
+    time.sleep(0.5)
+    os.kill(c.program_pid("cordon-runner"), number)
+    frames = []
+    while (frame := ws.frame()) is not None:
+        frames.append(frame)
+    c.check_sequence(frames)
+    check.equal((c.output(frames, "stdout"), ws.close_code), (WANTED, 1000))
+    done = c.get_run(run["id"])
+    check.equal((done["phase"], done["exit_code"]), ("completed", 0))
+    check.equal(c.request("GET", f"{RUNS}/{run['id']}/artifacts/f").body, b"done")
+    thread.join()
+    check.equal((held[0].status, held[0].json()["exit_code"]), (200, 5))
+    check.wait_for(no_box_processes, 10, "the boxes to go")
+
+
 @check.test
-def runner_killed_ends_what_it_held():
+def runner_killed_and_back():
+    survives(signal.SIGKILL)
+
+
+@check.test
+def runner_stopped_and_back():
+    survives(signal.SIGTERM)
+
+
+@check.test
+def runner_killed_ten_times_in_one_run():
+    run = c.run(COUNT, wait=False, capture_patterns=["f"])
+    for _ in range(10):
+        time.sleep(0.3)
+        try:
+            os.kill(c.program_pid("cordon-runner"), signal.SIGKILL)
+        except OSError:
+            pass
+    done = c.wait_run(run["id"], 30)
+    check.equal((done["phase"], done["exit_code"]), ("completed", 0))
+    frames, _ = c.follow(run["id"])
+    c.check_sequence(frames)
+    check.equal(c.output(frames, "stdout"), WANTED)
+
+
+@check.test
+def limits_hold_over_a_restart_of_the_runner():
+    start = time.monotonic()
+    run = c.run(["sleep", "100"], wait=False, timeout_sec=4)
+    c.wait_phase(run["id"], ["running", "starting"])
+    time.sleep(0.5)
+    with Off("cordon-runner"):
+        time.sleep(1)
+    done = c.wait_run(run["id"], 20)
+    check.equal((done["phase"], done["message"]), ("timed_out", "execution_timeout"))
+    check.true(4 <= time.monotonic() - start < 8, time.monotonic() - start)
     run = c.run(["sleep", "100"], wait=False)
     c.wait_phase(run["id"], ["running", "starting"])
     time.sleep(0.5)
-    held = []
-    thread = threading.Thread(target=lambda: held.append(c.request("POST", RUNS, c.run_body(["sleep", "50"]))))
-    thread.start()
-    time.sleep(0.5)
-    os.kill(c.program_pid("cordon-runner"), signal.SIGKILL)
-    done = c.wait_run(run["id"], 20)
-    check.equal((done["phase"], done["message"], done["exit_code"], done["status_reason_code"]),
-                ("failed", "box_lost", None, "runtime_error"))
+    answers = []
+    with Off("cordon-runner"):
+        thread = threading.Thread(target=lambda: answers.append(c.request("POST", f"{RUNS}/{run['id']}/cancel").json()))
+        thread.start()
+        time.sleep(1)
     thread.join()
-    check.equal((held[0].status, held[0].json()["message"]), (200, "box_lost"))
-    frames, code = c.follow(run["id"])
-    c.check_sequence(frames)
-    check.equal((frames[-1]["data"], code), ({"exit_code": None, "reason": "box_lost"}, 1000))
-    check.wait_for(lambda: c.run(["true"])["phase"] == "completed", 10, "a run after the restart")
-    check.wait_for(no_box_processes, 10, "the boxes of the dead runner to go")
+    check.equal(answers[0]["cancelled"], True)
+
+
+@check.test
+def nothing_is_lost_or_run_twice_while_the_runner_dies():
+    """Each run appends to nothing but itself: its output says how often it was started."""
+    stop = threading.Event()
+
+    def kill():
+        while not stop.is_set():
+            time.sleep(0.4)
+            try:
+                os.kill(c.program_pid("cordon-runner"), signal.SIGKILL)
+            except OSError:
+                pass
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        ended = c.many(120, 8, lambda n: c.wait_run(c.run(["sh", "-c", f"echo start {n}; sleep 0.2; echo end {n} > f"], wait=False,
+                                                             capture_patterns=["f"])["id"], 60))
+    finally:
+        stop.set()
+        killer.join()
+    bad = []
+    for n, run in enumerate(ended):
+        frames, _ = c.follow(run["id"])
+        if (run["phase"], c.output(frames, "stdout")) != ("completed", b"start %d\n" % n):
+            bad.append((n, run["phase"], run["message"], c.output(frames, "stdout")))
+    check.equal(bad, [])
+    check.wait_for(no_box_processes, 10, "the boxes to go")
 
 
 def no_box_processes():

@@ -1,0 +1,70 @@
+/* jobs_private.h: shared by jobs.c and takeover.c only. */
+#ifndef CORDON_SUPERVISOR_JOBS_PRIVATE_H
+#define CORDON_SUPERVISOR_JOBS_PRIVATE_H
+
+#include "runners/core/notify.h"
+#include "runners/core/store_sweep.h"
+#include "runners/supervisor/jobs.h"
+
+#include <pthread.h>
+
+struct event_node {
+	struct event_node *next;
+	struct jobs_event event;
+};
+
+struct end_node {
+	struct end_node *next;
+	struct run_result *result;
+};
+
+struct running_node {
+	struct running_node *next;
+	struct claim claim;
+};
+
+struct jobs {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	int event_fd;
+	/* under the lock */
+	struct event_node *events;
+	struct event_node **events_tail;
+	struct end_node *ends;
+	struct end_node **ends_tail;
+	struct running_node *running;
+	unsigned int free;
+	bool look;
+	bool look_wishes;
+	bool running_now;
+	bool stop;
+	/* the thread's own */
+	const struct policy *policy;
+	char instance[IDENT_UUID_SIZE];
+	struct store *db;
+	struct notifier to_gate;
+	struct swept swept;
+	struct beat_watch watch;
+	struct swept dead;
+	bool registered;
+	int64_t next_beat_us;
+	int64_t next_poll_us;
+	int64_t next_wishes_us;
+	int64_t next_retention_us;
+	int64_t next_watch_us;
+	bool was_down;
+};
+
+/* The thread's side. */
+void jobs_put(struct jobs *jobs, const struct jobs_event *event);
+void jobs_put_simple(struct jobs *jobs, enum jobs_event_kind kind, const char *run_id);
+/* Reads a row of JOB_CLAIM_NEXT or JOB_TAKE_OVER and makes a fresh token. */
+int jobs_read_claim(struct store *db, struct jobs_event *event, struct err *e);
+/* Writes owner and token; a claim is an UPDATE that must match one row. */
+int jobs_mark_owned(struct store *db, const char *instance, const struct claim *claim,
+		    struct err *e);
+/* takeover.c: the claims of this node's earlier runners become ours; registers this instance. */
+int jobs_take_over(struct jobs *jobs, struct err *e);
+
+#endif

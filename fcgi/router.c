@@ -23,9 +23,9 @@ static int take_parameter(struct route_match *match, const char *text, size_t le
 	size_t used;
 	bool good;
 
+	buf_init(&decoded, LIMIT_URL_BYTES);
 	if (match->count >= ROUTE_MAX_PARAMS)
 		return -1;
-	buf_init(&decoded, LIMIT_URL_BYTES);
 	good = str_percent_decode(&decoded, text, length) == 0;
 	if (buf_error(&decoded) == ERR_NOMEM)
 		return -1;

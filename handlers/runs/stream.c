@@ -52,9 +52,17 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		if (num_u64("from_seq", buf_text(&text), 0, INT64_MAX, &from, &ignored) != 0)
 			from = 0;
 	}
+	if (buf_error(&text) == ERR_NOMEM) {
+		reply_no_memory(response, &face_runs);
+		return;
+	}
 	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
 	buf_add_str(&user, "%2F");
 	str_percent_encode(&user, caller->user, strlen(caller->user), "");
+	if (!buf_ok(&user)) {
+		reply_no_memory(response, &face_runs);
+		return;
+	}
 	http_response_headerf(response, "X-Accel-Redirect",
 			      "/internal/stream/%s/run/%s?from=%llu&p=%s&k=%s&req=%s", row.node,
 			      row.id, (unsigned long long)from, buf_text(&user), caller->key_id,

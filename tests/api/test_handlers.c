@@ -1166,6 +1166,9 @@ static size_t staged_files(void)
 	return count;
 }
 
+/* More of the request than its key. */
+static bool fault_internal;
+
 /* Fails the n-th allocation of a request until it gets by without one: every answer is whole, and
  * one that was refused left nothing behind. */
 static void fault(const struct call *c, const char *what)
@@ -1186,13 +1189,26 @@ static void fault(const struct call *c, const char *what)
 
 		request.headers[0] = (struct http_header){"X-API-KEY", c->key};
 		request.headers[1] = (struct http_header){"Prefer", "respond-async"};
-		request.header_count = 2;
+		request.headers[2] = (struct http_header){"Upgrade", "websocket"};
+		request.header_count = 3;
+		request.internal = fault_internal;
+		if (c->key == NULL)
+			request.headers[0].name = "X-None";
 		http_response_init(&response);
 		mem_fail_at(n);
 		router_serve(&api.context, &request, &response);
 		failed = mem_has_failed();
 		mem_fail_at(0);
 		text = buf_text(&response.body);
+		if (response.status == 200 && response.body.len == 0) {
+			text = http_response_get(&response, "X-Accel-Redirect");
+			/* a redirect is whole, too */
+			CU_ASSERT(text != NULL &&
+				  strstr(text, "p=" TENANT "-a%2Falice&k=") != NULL);
+			CU_ASSERT(text != NULL && (strstr(text, "from=7") || strstr(text, "n=1")));
+			http_response_release(&response);
+			continue;
+		}
 		if (response.failed || response.body.len < 2 || text[0] != '{' ||
 		    !str_ends(text, "}") || (response.status != 200 && response.status < 500)) {
 			(void)printf("\n    %s, allocation %lu: %d %s\n", what, n, response.status,
@@ -1208,10 +1224,12 @@ static void test_faults(void)
 {
 	char id[IDENT_UUID_SIZE];
 	char path[200];
+	char query[200];
 	size_t staged = staged_files();
 	int64_t before;
 	int64_t ran;
 
+	api.policy->queue.max_length = 100000;
 	make_run(alice, id);
 	add_artifact(id, 0, "a b", 3, 10);
 	(void)snprintf(path, sizeof(path), BASE "/runs/%s", id);
@@ -1221,6 +1239,16 @@ static void test_faults(void)
 	    "list");
 	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts", id);
 	fault(&(struct call){.method = "GET", .path = path, .key = alice}, "artifacts");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/stream", id);
+	(void)snprintf(query, sizeof(query), "token=%s&from_seq=7", alice);
+	fault(&(struct call){.method = "GET", .path = path, .query = query}, "stream");
+	(void)snprintf(path, sizeof(path), "/internal/render/" NODE "/run/%s", id);
+	(void)snprintf(query, sizeof(query), "as=run&t0=1&until=%lld&f=e&n=0",
+		       (long long)(clock_real_us() / 1000 + 60000));
+	fault_internal = true;
+	fault(&(struct call){.method = "POST", .path = path, .query = query, .key = alice},
+	      "render");
+	fault_internal = false;
 	before = api_number(api.db, "SELECT COUNT(*) FROM run WHERE request_id = 'req-fault'");
 	fault(&(struct call){.method = "POST",
 			     .path = BASE "/runs",

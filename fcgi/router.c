@@ -23,9 +23,9 @@ static int take_parameter(struct route_match *match, const char *text, size_t le
 	size_t used;
 	bool good;
 
+	buf_init(&decoded, LIMIT_URL_BYTES);
 	if (match->count >= ROUTE_MAX_PARAMS)
 		return -1;
-	buf_init(&decoded, LIMIT_URL_BYTES);
 	good = str_percent_decode(&decoded, text, length) == 0;
 	if (buf_error(&decoded) == ERR_NOMEM)
 		return -1;
@@ -196,9 +196,7 @@ void router_serve(struct handler_context *context, const struct http_request *re
 		reply_fail(response, s.route->face, 405, "method_not_allowed", message, NULL);
 		http_response_header(response, "Allow", s.allow);
 	} else if (found < 0) {
-		reply_fail(response, &face_runs, 503, "store_unavailable",
-			   "The server is short of memory. Try again soon.", NULL);
-		http_response_header(response, "Retry-After", "2");
+		reply_no_memory(response, &face_runs);
 	} else {
 		reply_fail(response, &face_runs, 404, "not_found", "There is no such path.", NULL);
 	}

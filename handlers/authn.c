@@ -104,9 +104,12 @@ int authn_check(struct handler_context *context, const struct http_request *requ
 	if (authorization != NULL && strncasecmp(authorization, "Bearer ", 7) == 0)
 		return judge(context, authorization + 7 + strspn(authorization + 7, " "),
 			     accepted_ms, out, e);
-	for (size_t i = 0; query_allowed && i < ARRAY_LEN(names); i++)
+	for (size_t i = 0; query_allowed && i < ARRAY_LEN(names); i++) {
 		if (http_query(request, names[i], &value) == 1)
 			return judge(context, buf_text(&value), accepted_ms, out, e);
+		if (buf_error(&value) == ERR_NOMEM)
+			return err_set(e, ERR_NOMEM, 0, "credential");
+	}
 	return err_show(e, ERR_UNAUTHORIZED,
 			"An API key is required: send X-API-KEY or Authorization: Bearer.");
 }

@@ -13,6 +13,10 @@ void hold_redirect(struct http_response *response, const char *node, const char 
 	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
 	buf_add_str(&user, "%2F");
 	str_percent_encode(&user, caller->user, strlen(caller->user), "");
+	if (!buf_ok(&user)) {
+		response->failed = true;
+		return;
+	}
 	http_response_headerf(
 	    response, "X-Accel-Redirect",
 	    "/internal/hold/%s/run/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld", node, id,
@@ -21,12 +25,23 @@ void hold_redirect(struct http_response *response, const char *node, const char 
 	    (long long)hold->tries);
 }
 
+/* As http_query; -1 with e when memory ends. */
+static int argument(const struct http_request *request, const char *name, struct buf *out,
+		    struct err *e)
+{
+	int got = http_query(request, name, out);
+
+	if (got < 0 && buf_error(out) == ERR_NOMEM)
+		(void)err_set(e, ERR_NOMEM, 0, "internal URL");
+	return got;
+}
+
 static int number(const struct http_request *request, const char *name, int64_t *out, struct err *e)
 {
 	scope_buf struct buf text = BUF_NONE;
 
 	buf_init(&text, 64);
-	if (http_query(request, name, &text) != 1)
+	if (argument(request, name, &text, e) != 1)
 		return err_set(e, ERR_PROTOCOL, 0, "internal URL without %s", name);
 	return num_i64(name, buf_text(&text), 0, INT64_MAX, out, e);
 }
@@ -39,7 +54,7 @@ int hold_parse(const struct http_request *request, struct hold *out, struct err 
 	buf_init(&text, 64);
 	if (!request->internal)
 		return err_set(e, ERR_PROTOCOL, 0, "not internal");
-	if (http_query(request, "as", &text) != 1 ||
+	if (argument(request, "as", &text, e) != 1 ||
 	    str_copy(out->as, sizeof(out->as), buf_text(&text)) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "internal URL without as");
 	if (number(request, "t0", &out->accepted_ms, e) != 0 ||
@@ -47,7 +62,7 @@ int hold_parse(const struct http_request *request, struct hold *out, struct err 
 	    number(request, "n", &out->tries, e) != 0)
 		return -1;
 	out->until_running =
-	    http_query(request, "f", &text) == 1 && str_equal(buf_text(&text), "r");
-	out->gone = http_query(request, "gone", &text) == 1;
-	return 0;
+	    argument(request, "f", &text, e) == 1 && str_equal(buf_text(&text), "r");
+	out->gone = argument(request, "gone", &text, e) == 1;
+	return e->code == ERR_NONE ? 0 : -1;
 }

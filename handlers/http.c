@@ -21,6 +21,8 @@ static int decode_parameter(const char *text, size_t length, struct buf *out)
 	buf_init(&spaced, LIMIT_URL_BYTES * 4);
 	for (size_t i = 0; i < length; i++)
 		buf_add_char(&spaced, text[i] == '+' ? ' ' : text[i]);
+	if (buf_error(&spaced) == ERR_NOMEM)
+		out->failed = true;
 	if (!buf_ok(&spaced) || str_percent_decode(out, buf_text(&spaced), spaced.len) != 0)
 		return -1;
 	return out->len > 0 && memchr(out->data, '\0', out->len) != NULL ? -1 : 0;

@@ -49,7 +49,8 @@ const char *http_header(const struct http_request *request, const char *name);
 
 /*
  * A query parameter, percent-decoded once ('+' is a blank) into out (emptied first). 1 found, 0
- * absent, -1 malformed or with a NUL. The first of several counts.
+ * absent, -1 malformed, with a NUL, or out of memory (buf_error(out) tells). The first of several
+ * counts.
  */
 int http_query(const struct http_request *request, const char *name, struct buf *out);
 

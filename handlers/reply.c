@@ -94,3 +94,11 @@ void reply_err(struct http_response *response, const struct face *face,
 	if (row->status == 401)
 		http_response_header(response, "WWW-Authenticate", "Bearer");
 }
+
+void reply_no_memory(struct http_response *response, const struct face *face)
+{
+	const struct class_row *row = &classes[ERR_NOMEM];
+
+	reply_fail(response, face, row->status, row->code, row->message, NULL);
+	http_response_header(response, "Retry-After", "2");
+}

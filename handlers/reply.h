@@ -17,4 +17,7 @@ void reply_fail(struct http_response *response, const struct face *face, int sta
 void reply_err(struct http_response *response, const struct face *face,
 	       const struct http_request *request, const struct err *e);
 
+/* 503: there is no memory; never blamed on the client. */
+void reply_no_memory(struct http_response *response, const struct face *face);
+
 #endif

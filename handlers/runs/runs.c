@@ -58,9 +58,11 @@ static void fail_fields(struct http_response *response, int status, const char *
 {
 	json_t *details = json_object();
 
+	/* a refusal must name its fields, and a problem that only memory has is no refusal */
 	if (p->failed || json_object_set(details, "fields", p->list) != 0) {
 		json_decref(details);
-		details = NULL;
+		reply_no_memory(response, &face_runs);
+		return;
 	}
 	reply_fail(response, &face_runs, status, code, message, details);
 }
@@ -397,6 +399,18 @@ void runs_get(struct handler_context *context, const struct http_request *reques
 	answer_run(context, &row, response);
 }
 
+/* As http_query; -2 when memory ended, which is answered then. */
+static int list_query(const struct http_request *request, struct http_response *response,
+		      const char *name, struct buf *out)
+{
+	int got = http_query(request, name, out);
+
+	if (got >= 0 || buf_error(out) != ERR_NOMEM)
+		return got;
+	reply_no_memory(response, &face_runs);
+	return -2;
+}
+
 /* The query of GET /runs; -1 when refused. */
 static int read_list_query(const struct http_request *request, struct http_response *response,
 			   struct buf *cursor, struct buf *phase, uint64_t *out_limit)
@@ -408,20 +422,26 @@ static int read_list_query(const struct http_request *request, struct http_respo
 
 	buf_init(&text, 64);
 	*out_limit = 50;
-	got = http_query(request, "limit", &text);
+	got = list_query(request, response, "limit", &text);
+	if (got < -1)
+		return -1;
 	if (got != 0 &&
 	    (got < 0 || num_u64("limit", buf_text(&text), 1, OP_LIST_MAX, out_limit, &e) != 0)) {
 		fail_field(response, "limit", "a whole number from 1 to 100",
 			   "limit must be a whole number from 1 to 100");
 		return -1;
 	}
-	got = http_query(request, "cursor", cursor);
+	got = list_query(request, response, "cursor", cursor);
+	if (got < -1)
+		return -1;
 	if (got != 0 && (got < 0 || !ident_is_uuid(buf_text(cursor)))) {
 		fail_field(response, "cursor", "the next_cursor of an earlier answer",
 			   "cursor must be the next_cursor of an earlier answer");
 		return -1;
 	}
-	got = http_query(request, "phase", phase);
+	got = list_query(request, response, "phase", phase);
+	if (got < -1)
+		return -1;
 	if (got != 0 && (got < 0 || run_phase_parse(buf_text(phase), &ignored) != 0)) {
 		fail_field(
 		    response, "phase",
@@ -517,7 +537,11 @@ void runs_render(struct handler_context *context, const struct http_request *req
 
 	(void)nobody;
 	if (!request->internal || hold_parse(request, &hold, &e) != 0) {
-		reply_fail(response, &face_runs, 404, "not_found", "There is no such path.", NULL);
+		if (e.code == ERR_NOMEM)
+			reply_no_memory(response, &face_runs);
+		else
+			reply_fail(response, &face_runs, 404, "not_found", "There is no such path.",
+				   NULL);
 		return;
 	}
 	/* the credential is checked anew; one that expired while the request was held is fine */

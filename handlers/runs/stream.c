@@ -25,6 +25,8 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 	uint64_t from = 0;
 	int got;
 
+	buf_init(&text, 64);
+	buf_init(&user, 1024);
 	got = op_run_get(context, caller, match->params[0], &row, &e);
 	/* stricter than GET: the exact owner, admins included in the refusal */
 	if (got == 0 &&
@@ -43,7 +45,6 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		http_response_header(response, "Upgrade", "websocket");
 		return;
 	}
-	buf_init(&text, 64);
 	/* as the original: what is not a number above 0 counts as absent */
 	if (http_query(request, "from_seq", &text) == 1) {
 		struct err ignored = ERR_INIT;
@@ -51,10 +52,17 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		if (num_u64("from_seq", buf_text(&text), 0, INT64_MAX, &from, &ignored) != 0)
 			from = 0;
 	}
-	buf_init(&user, 1024);
+	if (buf_error(&text) == ERR_NOMEM) {
+		reply_no_memory(response, &face_runs);
+		return;
+	}
 	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
 	buf_add_str(&user, "%2F");
 	str_percent_encode(&user, caller->user, strlen(caller->user), "");
+	if (!buf_ok(&user)) {
+		reply_no_memory(response, &face_runs);
+		return;
+	}
 	http_response_headerf(response, "X-Accel-Redirect",
 			      "/internal/stream/%s/run/%s?from=%llu&p=%s&k=%s&req=%s", row.node,
 			      row.id, (unsigned long long)from, buf_text(&user), caller->key_id,

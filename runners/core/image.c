@@ -15,9 +15,9 @@ int image_digest(const char *name, char out[IMAGE_DIGEST_SIZE], struct err *e)
 	unsigned char hash[SHA256_DIGEST_LENGTH];
 	char hex[65];
 
+	buf_init(&text, SOURCE_MAX_BYTES);
 	if (!str_equal(name, "host"))
 		return err_set(e, ERR_NOT_FOUND, 0, "no image %s", name);
-	buf_init(&text, SOURCE_MAX_BYTES);
 	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
 		struct err missing = ERR_INIT;
 

@@ -1,0 +1,1306 @@
+/* test_handlers: the routes of face 1 in process, against the private stack's MariaDB. */
+#include "fcgi/router.h"
+#include "handlers/authn.h"
+#include "runners/base/clock.h"
+#include "runners/base/mem.h"
+#include "runners/base/str.h"
+#include "tests/lib/apirig.h"
+
+#include <dirent.h>
+#include <openssl/sha.h>
+
+#define TENANT "t-api"
+#define NODE   "test-api"
+#define BASE   "/api/v1/sandbox"
+#define RUN    "{\"base_image\":\"host\",\"command\":[\"true\"]}"
+
+static struct api api;
+static char alice[API_KEY_SIZE];
+static char bob[API_KEY_SIZE];       /* same tenant, another user */
+static char mallory[API_KEY_SIZE];   /* another tenant */
+static char admin[API_KEY_SIZE];     /* of the tenant */
+static char operator_[API_KEY_SIZE]; /* of another tenant, sees all */
+
+static void test_clean(void)
+{
+	api_open(&api, NODE);
+	api_forget(api.db, TENANT);
+	api_key(api.db, TENANT "-a", "alice", "user", alice);
+	api_key(api.db, TENANT "-a", "bob", "user", bob);
+	api_key(api.db, TENANT "-b", "alice", "user", mallory);
+	api_key(api.db, TENANT "-a", "root", "admin", admin);
+	api_key(api.db, TENANT "-c", "op", "operator", operator_);
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM api_key WHERE tenant LIKE '%s%%'", TENANT), 5);
+}
+
+/* --- calling -------------------------------------------------------------------------------- */
+
+struct call {
+	const char *method;
+	const char *path;
+	const char *query;
+	const char *key;
+	const char *body;
+	struct http_header more[3];
+};
+
+struct answer {
+	struct http_response response;
+	json_t *body;     /* NULL without one */
+	const char *code; /* of an error, else "" */
+};
+
+static void answer_release(struct answer *a)
+{
+	json_decref(a->body);
+	http_response_release(&a->response);
+}
+
+/* No answer shows how we work. */
+static void check_no_leak(const struct answer *a, const char *key)
+{
+	static const char *const words[] = {"SELECT",         "INSERT",   "UPDATE ", "mysql",
+					    "MariaDB server", "/var/lib", "/run/",   "/work",
+					    "cordon-dev",     "sha256_",  ".c:",     "errno"};
+	const char *text = buf_text(&a->response.body);
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		CU_ASSERT_PTR_NULL(strstr(text, words[i]));
+	if (key != NULL && key[0] != '\0')
+		CU_ASSERT_PTR_NULL(strstr(text, key));
+	for (size_t i = 0; i < a->response.header_count; i++) {
+		CU_ASSERT_PTR_NULL(strpbrk(a->response.headers[i].value, "\r\n"));
+		for (size_t k = 0; k < i; k++)
+			CU_ASSERT_FALSE(str_equal_nocase(a->response.headers[i].name,
+							 a->response.headers[k].name));
+	}
+}
+
+static void call(const struct call *c, struct answer *a)
+{
+	struct http_request request = {.method = c->method,
+				       .path = c->path,
+				       .query = c->query == NULL ? "" : c->query,
+				       .request_id = "req-test",
+				       .body = c->body == NULL ? "" : c->body,
+				       .body_length = c->body == NULL ? 0 : strlen(c->body)};
+	struct err e = ERR_INIT;
+
+	if (c->key != NULL)
+		request.headers[request.header_count++] = (struct http_header){"X-API-KEY", c->key};
+	for (size_t i = 0; i < ARRAY_LEN(c->more) && c->more[i].name != NULL; i++)
+		request.headers[request.header_count++] = c->more[i];
+	memset(a, 0, sizeof(*a));
+	http_response_init(&a->response);
+	router_serve(&api.context, &request, &a->response);
+	CU_ASSERT_FALSE(a->response.failed);
+	a->code = "";
+	if (a->response.body.len > 0 &&
+	    json_parse(buf_text(&a->response.body), a->response.body.len, &a->body, &e) != 0)
+		CU_FAIL("the body is no JSON");
+	if (a->response.status >= 400 && a->response.status != 416) {
+		json_t *error = json_object_get(a->body, "error");
+
+		ASSERT_TEXT(http_response_get(&a->response, "Content-Type"), "application/json");
+		CU_ASSERT_EQUAL(json_object_size(a->body), 1);
+		CU_ASSERT_EQUAL(json_object_size(error), 3);
+		CU_ASSERT_PTR_NOT_NULL(json_text(json_object_get(error, "message")));
+		CU_ASSERT(json_is_object(json_object_get(error, "details")));
+		a->code = json_text(json_object_get(error, "code"));
+		CU_ASSERT_PTR_NOT_NULL_FATAL(a->code);
+	}
+	check_no_leak(a, c->key);
+}
+
+static json_t *details(const struct answer *a)
+{
+	return json_object_get(json_object_get(a->body, "error"), "details");
+}
+
+static const char *member(const struct answer *a, const char *name)
+{
+	const char *text = json_text(json_object_get(a->body, name));
+
+	return text == NULL ? "(none)" : text;
+}
+
+static void post(const char *key, const char *idem, const char *body, struct answer *a)
+{
+	struct call c = {.method = "POST", .path = BASE "/runs", .key = key, .body = body};
+
+	c.more[0] = (struct http_header){"Prefer", "respond-async"};
+	if (idem != NULL)
+		c.more[1] = (struct http_header){"Idempotency-Key", idem};
+	call(&c, a);
+}
+
+/* A new queued run of this key's owner. */
+static void make_run(const char *key, char id[IDENT_UUID_SIZE])
+{
+	struct answer a;
+
+	post(key, NULL, RUN, &a);
+	CU_ASSERT_EQUAL_FATAL(a.response.status, 200);
+	CU_ASSERT_EQUAL_FATAL(str_copy(id, IDENT_UUID_SIZE, member(&a, "id")), 0);
+	answer_release(&a);
+}
+
+static void get(const char *key, const char *path, struct answer *a)
+{
+	call(&(struct call){.method = "GET", .path = path, .key = key}, a);
+}
+
+static void status_is(const char *key, const char *method, const char *path, const char *query,
+		      int status, const char *code)
+{
+	struct answer a;
+
+	call(&(struct call){.method = method, .path = path, .query = query, .key = key}, &a);
+	CU_ASSERT_EQUAL(a.response.status, status);
+	ASSERT_TEXT(a.code, code);
+	answer_release(&a);
+}
+
+static void body_is(const char *body, int status, const char *code)
+{
+	struct answer a;
+
+	post(alice, NULL, body, &a);
+	CU_ASSERT_EQUAL(a.response.status, status);
+	ASSERT_TEXT(a.code, code);
+	answer_release(&a);
+}
+
+/* --- POST ----------------------------------------------------------------------------------- */
+
+static void test_post(void)
+{
+	struct answer a;
+	struct answer b;
+	char path[200];
+	const char *name;
+	json_t *value;
+
+	post(alice, NULL,
+	     "{\"base_image\":\"host\",\"command\":[\"true\"],\"persona_id\":\"caf\xc3\xa9\","
+	     "\"resume_from_seq\":3,\"trust_level\":\"untrusted\"}",
+	     &a);
+	CU_ASSERT_EQUAL_FATAL(a.response.status, 200);
+	CU_ASSERT(ident_is_uuid(member(&a, "id")));
+	ASSERT_TEXT(member(&a, "phase"), "queued");
+	ASSERT_TEXT(member(&a, "status_reason_code"), "queued");
+	ASSERT_TEXT(member(&a, "runtime"), "namespace");
+	ASSERT_TEXT(member(&a, "base_image"), "host");
+	ASSERT_TEXT(member(&a, "image_digest"), "sha256:test");
+	ASSERT_TEXT(member(&a, "persona_id"), "caf\xc3\xa9");
+	CU_ASSERT(json_is_null(json_object_get(a.body, "started_at")));
+	CU_ASSERT(json_is_null(json_object_get(a.body, "finished_at")));
+	CU_ASSERT(json_is_null(json_object_get(a.body, "exit_code")));
+	CU_ASSERT_EQUAL(strlen(member(&a, "policy_hash")), 16);
+	CU_ASSERT(str_ends(member(&a, "created_at"), "Z"));
+	CU_ASSERT_EQUAL(strlen(member(&a, "created_at")), 27);
+	CU_ASSERT(str_starts(member(&a, "log_stream_url"), "wss://localhost:"));
+	CU_ASSERT(str_ends(member(&a, "log_stream_url"), "/stream?from_seq=3"));
+	/* GET agrees in every member */
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s", member(&a, "id"));
+	get(alice, path, &b);
+	CU_ASSERT_EQUAL(b.response.status, 200);
+	CU_ASSERT_EQUAL(json_object_size(a.body), json_object_size(b.body));
+	json_object_foreach (a.body, name, value)
+		CU_ASSERT(json_equal(value, json_object_get(b.body, name)));
+	CU_ASSERT_EQUAL(api_number(api.db,
+				   "SELECT COUNT(*) FROM job WHERE object_id = '%s' AND node = "
+				   "'" NODE "' AND state = 'queued' AND request_id = 'req-test'",
+				   member(&a, "id")),
+			1);
+	answer_release(&a);
+	answer_release(&b);
+}
+
+static void test_post_held(void)
+{
+	struct answer a;
+	struct call c = {.method = "POST", .path = BASE "/runs", .key = alice, .body = RUN};
+	const char *url;
+
+	/* without a preference the answer is held at the gate of the run's node */
+	call(&c, &a);
+	url = http_response_get(&a.response, "X-Accel-Redirect");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(url);
+	CU_ASSERT(str_starts(url, "/internal/hold/" NODE "/run/"));
+	CU_ASSERT(strstr(url, "as=run&") != NULL);
+	CU_ASSERT_EQUAL(a.response.body.len, 0);
+	/* no key of a client goes on in a URL, only its id */
+	CU_ASSERT_PTR_NULL(strstr(url, alice + 16));
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Prefer", "wait=0"};
+	call(&c, &a);
+	CU_ASSERT_PTR_NULL(http_response_get(&a.response, "X-Accel-Redirect"));
+	ASSERT_TEXT(member(&a, "phase"), "queued");
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Prefer", "handling=lenient; x=1, RESPOND-ASYNC"};
+	call(&c, &a);
+	ASSERT_TEXT(member(&a, "phase"), "queued");
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Prefer", "wait=nonsense"};
+	call(&c, &a);
+	CU_ASSERT_PTR_NOT_NULL(http_response_get(&a.response, "X-Accel-Redirect"));
+	answer_release(&a);
+}
+
+static void test_b12_refusals(void)
+{
+	struct answer a;
+	struct call c = {.method = "POST", .path = BASE "/runs", .key = alice, .body = RUN};
+
+	body_is("", 400, "invalid_json");
+	body_is("{", 400, "invalid_json");
+	body_is("[]", 400, "invalid_json");
+	body_is("{\"a\":1,\"a\":2}", 400, "invalid_json");
+	body_is(RUN "x", 400, "invalid_json");
+	body_is("{\"a\":\"\xff\"}", 400, "invalid_json");
+	body_is("{\"command\":[\"\\ud800\"]}", 400, "invalid_json");
+	body_is("{}", 422, "validation_error");
+	body_is("{\"base_image\":\"host\",\"command\":[]}", 422, "validation_error");
+	body_is("{\"base_image\":\"host\",\"command\":[\"a\\u0000\"]}", 422, "validation_error");
+	body_is("{\"base_image\":\"nothing\",\"command\":[\"a\"]}", 422, "unknown_base_image");
+	body_is("{\"session_id\":\"x\",\"command\":[\"a\"]}", 404, "session_not_found");
+	body_is("{\"base_image\":\"host\",\"command\":[\"a\"],\"spec_version\":\"9\"}", 400,
+		"invalid_spec_version");
+	body_is("{\"base_image\":\"host\",\"command\":[\"a\"],\"runtime\":\"docker\"}", 503,
+		"runtime_unavailable");
+	body_is("{\"base_image\":\"host\",\"command\":[\"a\"],\"trust_level\":\"trusted\"}", 422,
+		"policy_unsupported");
+	body_is("{\"base_image\":\"host\",\"command\":[\"a\"],\"files\":[{\"path\":\"../x\","
+		"\"content_b64\":\"\"}]}",
+		422, "invalid_inline_file");
+	c.more[0] = (struct http_header){"Content-Type", "text/plain"};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 415);
+	ASSERT_TEXT(a.code, "unsupported_media_type");
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Content-Type", "application/jsonx"};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 415);
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Content-Type", "Application/JSON;charset=utf-8"};
+	c.more[1] = (struct http_header){"Prefer", "respond-async"};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	answer_release(&a);
+}
+
+static void test_b11_names_the_field(void)
+{
+	static const char *const values[] = {"0",
+					     "-1",
+					     "0.5",
+					     "\"60\"",
+					     "true",
+					     "3601",
+					     "1e309",
+					     "9223372036854775808",
+					     "9007199254740993"};
+
+	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+		struct answer a;
+		char body[300];
+		json_t *field;
+
+		(void)snprintf(body, sizeof(body),
+			       "{\"base_image\":\"host\",\"command\":[\"a\"],\"timeout_sec\":%s}",
+			       values[i]);
+		post(alice, NULL, body, &a);
+		CU_ASSERT_EQUAL(a.response.status, 422);
+		ASSERT_TEXT(a.code, "validation_error");
+		field = json_array_get(json_object_get(details(&a), "fields"), 0);
+		ASSERT_TEXT(json_text(json_object_get(field, "field")), "timeout_sec");
+		CU_ASSERT_PTR_NOT_NULL(json_text(json_object_get(field, "allowed")));
+		answer_release(&a);
+	}
+}
+
+/* --- idempotency ---------------------------------------------------------------------------- */
+
+static void test_replay(void)
+{
+	struct answer a;
+	struct answer b;
+	int64_t before;
+
+	post(alice, "key one", RUN, &a);
+	CU_ASSERT_EQUAL_FATAL(a.response.status, 200);
+	before = api_number(api.db, "SELECT COUNT(*) FROM run WHERE tenant LIKE '%s%%'", TENANT);
+	/* the same by the rule of the fingerprint, not by bytes */
+	post(alice, "key one",
+	     "{\"command\":[\"true\"], \"timeout_sec\":300.0, \"base_image\":\"host\",\"x\":1}",
+	     &b);
+	CU_ASSERT_EQUAL(b.response.status, 200);
+	ASSERT_TEXT(member(&b, "id"), member(&a, "id"));
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM run WHERE tenant LIKE '%s%%'", TENANT),
+	    before);
+	answer_release(&b);
+	/* a replay shows the object as it is now */
+	api_sql(
+	    api.db,
+	    "UPDATE run SET phase = 'completed', exit_code = 0, message = 'exit=0', finished_at "
+	    "= UTC_TIMESTAMP(6) WHERE id = '%s'",
+	    member(&a, "id"));
+	post(alice, "key one", RUN, &b);
+	ASSERT_TEXT(member(&b, "phase"), "completed");
+	answer_release(&b);
+	answer_release(&a);
+}
+
+static void test_conflict(void)
+{
+	struct answer a;
+	struct answer b;
+
+	post(alice, "key two", RUN, &a);
+	CU_ASSERT_EQUAL_FATAL(a.response.status, 200);
+	post(alice, "key two", "{\"base_image\":\"host\",\"command\":[\"false\"]}", &b);
+	CU_ASSERT_EQUAL(b.response.status, 409);
+	ASSERT_TEXT(b.code, "idempotency_conflict");
+	ASSERT_TEXT(json_text(json_object_get(details(&b), "prior_id")), member(&a, "id"));
+	ASSERT_TEXT(json_text(json_object_get(details(&b), "key")), "key two");
+	CU_ASSERT(str_ends(json_text(json_object_get(details(&b), "prior_created_at")), "Z"));
+	CU_ASSERT_EQUAL(json_object_size(details(&b)), 3);
+	answer_release(&b);
+	/* its time is over: a new run */
+	api_sql(api.db,
+		"UPDATE idempotency SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE "
+		"tenant = '%s-a' AND idem_key = 'key two'",
+		TENANT);
+	post(alice, "key two", "{\"base_image\":\"host\",\"command\":[\"false\"]}", &b);
+	CU_ASSERT_EQUAL(b.response.status, 200);
+	CU_ASSERT_STRING_NOT_EQUAL(member(&b, "id"), member(&a, "id"));
+	answer_release(&b);
+	answer_release(&a);
+}
+
+static void test_b19_keys_per_owner(void)
+{
+	static char *const keys[] = {alice, bob, mallory};
+	char ids[3][IDENT_UUID_SIZE];
+
+	for (size_t i = 0; i < 3; i++) {
+		struct answer a;
+		char body[100];
+
+		/* different bodies: a shared key would be a conflict */
+		(void)snprintf(body, sizeof(body),
+			       "{\"base_image\":\"host\",\"command\":[\"echo\",\"%zu\"]}", i);
+		post(keys[i], "shared", body, &a);
+		CU_ASSERT_EQUAL(a.response.status, 200);
+		CU_ASSERT_EQUAL_FATAL(str_copy(ids[i], IDENT_UUID_SIZE, member(&a, "id")), 0);
+		answer_release(&a);
+	}
+	CU_ASSERT_STRING_NOT_EQUAL(ids[0], ids[1]);
+	CU_ASSERT_STRING_NOT_EQUAL(ids[0], ids[2]);
+}
+
+static void key_is(const char *idem, int status)
+{
+	struct answer a;
+
+	post(alice, idem, RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, status);
+	answer_release(&a);
+}
+
+static void test_key_form(void)
+{
+	char text[300];
+
+	memset(text, 'k', sizeof(text));
+	text[255] = '\0';
+	key_is(text, 200);
+	text[255] = 'k';
+	text[256] = '\0';
+	key_is(text, 422);
+	key_is("", 422);
+	key_is("caf\xc3\xa9", 422);
+	key_is("a\tb", 422);
+	key_is("' OR 1=1 --", 200);
+	/* a refusal by the queue or the body reserves nothing */
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM idempotency WHERE idem_key = 'never'"), 0);
+}
+
+static void test_queue_full(void)
+{
+	struct answer a;
+	int64_t runs =
+	    api_number(api.db, "SELECT COUNT(*) FROM run WHERE tenant LIKE '%s%%'", TENANT);
+	int64_t waiting = api_number(
+	    api.db, "SELECT COUNT(*) FROM job WHERE node = '%s' AND state = 'queued'", NODE);
+	int64_t length = api.policy->queue.max_length;
+
+	CU_ASSERT_FATAL(waiting > 0);
+	api.policy->queue.max_length = waiting;
+	post(bob, "never", RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, 429);
+	ASSERT_TEXT(a.code, "queue_full");
+	ASSERT_TEXT(json_text(json_object_get(details(&a), "reason")), "queue_capacity_exceeded");
+	ASSERT_TEXT(json_text(json_object_get(details(&a), "quota_scope")), "global");
+	CU_ASSERT_EQUAL(json_integer_value(json_object_get(details(&a), "limit")), waiting);
+	CU_ASSERT(json_integer_value(json_object_get(details(&a), "retry_after")) >= 1);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(http_response_get(&a.response, "Retry-After"));
+	CU_ASSERT(strcmp(http_response_get(&a.response, "Retry-After"), "0") > 0);
+	answer_release(&a);
+	/* one more place: exactly one more run */
+	api.policy->queue.max_length = waiting + 1;
+	post(bob, NULL, RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	answer_release(&a);
+	post(bob, NULL, RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, 429);
+	answer_release(&a);
+	api.policy->queue.max_length = 0;
+	post(bob, NULL, RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, 429);
+	answer_release(&a);
+	api.policy->queue.max_length = length;
+	api.policy->queue.max_per_user = 1;
+	post(bob, NULL, RUN, &a);
+	CU_ASSERT_EQUAL(a.response.status, 429);
+	ASSERT_TEXT(json_text(json_object_get(details(&a), "quota_scope")), "user_id");
+	answer_release(&a);
+	api.policy->queue.max_per_user = 0;
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM run WHERE tenant LIKE '%s%%'", TENANT),
+	    runs + 1);
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM idempotency WHERE idem_key = 'never'"), 0);
+}
+
+static void test_inline_files_staged(void)
+{
+	struct answer a;
+	char path[600];
+
+	post(alice, "staged",
+	     "{\"base_image\":\"host\",\"command\":[\"true\"],\"files\":[{\"path\":\"a\","
+	     "\"content_b64\":\"Zm9v\"}]}",
+	     &a);
+	CU_ASSERT_EQUAL_FATAL(a.response.status, 200);
+	(void)snprintf(path, sizeof(path), "%s/staging/%s/%s", api.policy->paths.data,
+		       member(&a, "id") + 34, member(&a, "id"));
+	CU_ASSERT_EQUAL(access(path, R_OK), 0);
+	CU_ASSERT_EQUAL(unlink(path), 0);
+	answer_release(&a);
+	/* a refused one leaves none behind */
+	post(alice, "staged",
+	     "{\"base_image\":\"host\",\"command\":[\"false\"],\"files\":[{\"path\":"
+	     "\"a\",\"content_b64\":\"Zm9v\"}]}",
+	     &a);
+	CU_ASSERT_EQUAL(a.response.status, 409);
+	answer_release(&a);
+}
+
+/* --- GET ------------------------------------------------------------------------------------ */
+
+/* Both answers are the same but for what the caller sent. */
+static void same_answer(const char *key, const char *method, const char *format,
+			const char *foreign, const char *code)
+{
+	static const char *const unknown[] = {
+	    "0190a5c0-0000-7000-8000-0123456789ab", "x", "..", "%2e%2e", "a%2fb", "'%20OR%201=1"};
+	struct answer a;
+	char path[300];
+
+	(void)snprintf(path, sizeof(path), "%s/runs/%s%s", BASE, foreign, format);
+	call(&(struct call){.method = method, .path = path, .key = key}, &a);
+	CU_ASSERT_EQUAL(a.response.status, 404);
+	ASSERT_TEXT(a.code, code);
+	for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
+		struct answer b;
+
+		(void)snprintf(path, sizeof(path), "%s/runs/%s%s", BASE, unknown[i], format);
+		call(&(struct call){.method = method, .path = path, .key = key}, &b);
+		CU_ASSERT_EQUAL(b.response.status, 404);
+		ASSERT_TEXT(buf_text(&b.response.body), buf_text(&a.response.body));
+		CU_ASSERT_EQUAL(b.response.header_count, a.response.header_count);
+		answer_release(&b);
+	}
+	answer_release(&a);
+}
+
+static void test_b19_foreign(void)
+{
+	static char *const strangers[] = {bob, mallory};
+	char id[IDENT_UUID_SIZE];
+	char path[200];
+
+	make_run(alice, id);
+	for (size_t i = 0; i < ARRAY_LEN(strangers); i++) {
+		same_answer(strangers[i], "GET", "", id, "run_not_found");
+		same_answer(strangers[i], "POST", "/cancel", id, "run_not_found");
+		same_answer(strangers[i], "GET", "/artifacts", id, "run_not_found");
+		same_answer(strangers[i], "GET", "/artifacts/x", id, "run_not_found");
+		same_answer(strangers[i], "GET", "/stream", id, "run_not_found");
+	}
+	/* the stream is for the exact owner only */
+	same_answer(admin, "GET", "/stream", id, "run_not_found");
+	same_answer(operator_, "GET", "/stream", id, "run_not_found");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s", id);
+	status_is(alice, "GET", path, NULL, 200, "");
+	status_is(alice, "HEAD", path, NULL, 200, "");
+	status_is(admin, "GET", path, NULL, 200, "");
+	status_is(operator_, "GET", path, NULL, 200, "");
+	/* and nobody canceled it */
+	CU_ASSERT_EQUAL(api_number(api.db,
+				   "SELECT COUNT(*) FROM run WHERE id = '%s' AND "
+				   "cancel_requested_at IS NULL",
+				   id),
+			1);
+}
+
+static void test_b14_paths(void)
+{
+	static const char *const bad[] = {"%00", "%", "%zz", "%00x"};
+	static const char *const rests[] = {
+	    "../x",   "..%2f..%2fetc%2fpasswd", "%252e%252e/", "a/./b//c", "/abs", "a%00.txt",
+	    "....//", "%c0%ae%c0%ae/",          "%2e%2e",      "",         ".",    "x/.."};
+	char id[IDENT_UUID_SIZE];
+	char path[300];
+
+	make_run(alice, id);
+	/* the beginning of a name is not the name */
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		(void)snprintf(path, sizeof(path), BASE "/runs/%s%s", id, bad[i]);
+		status_is(alice, "GET", path, NULL, 400, "invalid_path");
+		(void)snprintf(path, sizeof(path), BASE "/runs/%s%s/cancel", id, bad[i]);
+		status_is(alice, "POST", path, NULL, 400, "invalid_path");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rests); i++) {
+		(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts/%s", id, rests[i]);
+		status_is(alice, "GET", path, NULL, 400, "invalid_path");
+		/* the same for a run that is not there */
+		(void)snprintf(path, sizeof(path),
+			       BASE "/runs/0190a5c0-0000-7000-8000-0123456789ab/artifacts/%s",
+			       rests[i]);
+		status_is(alice, "GET", path, NULL, 400, "invalid_path");
+	}
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts/...", id);
+	status_is(alice, "GET", path, NULL, 404, "artifact_not_found");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts/%%252e%%252e", id);
+	status_is(alice, "GET", path, NULL, 404, "artifact_not_found");
+}
+
+static void test_keys(void)
+{
+	char key[API_KEY_SIZE];
+	char query[100];
+	struct answer a;
+	struct call c = {.method = "GET", .path = BASE "/runs"};
+
+	api_key(api.db, TENANT "-a", "carol", "user", key);
+	status_is(key, "GET", BASE "/runs", NULL, 200, "");
+	/* another secret of the same id, and the other way round */
+	key[20] = key[20] == 'a' ? 'b' : 'a';
+	status_is(key, "GET", BASE "/runs", NULL, 401, "unauthorized");
+	key[20] = key[20] == 'a' ? 'b' : 'a';
+	key[40] = '\0';
+	status_is(key, "GET", BASE "/runs", NULL, 401, "unauthorized");
+	api_key(api.db, TENANT "-a", "carol", "user", key);
+	(void)snprintf(query, sizeof(query), "Bearer  %s", key);
+	c.more[0] = (struct http_header){"authorization", query};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Authorization", "Basic Og=="};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 401);
+	ASSERT_TEXT(http_response_get(&a.response, "WWW-Authenticate"), "Bearer");
+	answer_release(&a);
+	/* only a socket takes it from the query */
+	(void)snprintf(query, sizeof(query), "auth_token=%s", key);
+	status_is(NULL, "GET", BASE "/runs", query, 401, "unauthorized");
+	/* B19: refused at once after its end */
+	api_sql(api.db, "UPDATE api_key SET revoked_at = UTC_TIMESTAMP(6) WHERE id = '%.12s'",
+		key + 3);
+	status_is(key, "GET", BASE "/runs", NULL, 401, "unauthorized");
+}
+
+static void test_list(void)
+{
+	char ids[5][IDENT_UUID_SIZE];
+	char key[API_KEY_SIZE];
+	char query[200];
+	struct answer a;
+	const char *cursor;
+	size_t seen = 0;
+
+	api_key(api.db, TENANT "-l", "lister", "user", key);
+	status_is(key, "GET", BASE "/runs", NULL, 200, "");
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		make_run(key, ids[i]);
+		clock_sleep_us(2000);
+	}
+	/* pages of two, newest first, each run once */
+	query[0] = '\0';
+	for (int page = 0; page < 5; page++) {
+		char with[250];
+		json_t *items;
+
+		(void)snprintf(with, sizeof(with), "limit=2%s", query);
+		call(
+		    &(struct call){
+			.method = "GET", .path = BASE "/runs", .query = with, .key = key},
+		    &a);
+		items = json_object_get(a.body, "items");
+		for (size_t i = 0; i < json_array_size(items); i++) {
+			ASSERT_TEXT(json_text(json_object_get(json_array_get(items, i), "id")),
+				    ids[4 - seen]);
+			seen++;
+		}
+		cursor = json_text(json_object_get(a.body, "next_cursor"));
+		if (cursor == NULL) {
+			CU_ASSERT(json_is_null(json_object_get(a.body, "next_cursor")));
+			CU_ASSERT_EQUAL(page, 2);
+			answer_release(&a);
+			break;
+		}
+		(void)snprintf(query, sizeof(query), "&cursor=%s", cursor);
+		answer_release(&a);
+	}
+	CU_ASSERT_EQUAL(seen, 5);
+	api_sql(api.db, "UPDATE run SET phase = 'running' WHERE id = '%s'", ids[1]);
+	call(
+	    &(struct call){
+		.method = "GET", .path = BASE "/runs", .query = "phase=running", .key = key},
+	    &a);
+	CU_ASSERT_EQUAL(json_array_size(json_object_get(a.body, "items")), 1);
+	CU_ASSERT(json_is_null(json_object_get(a.body, "next_cursor")));
+	answer_release(&a);
+	/* others see their own only, operators too: a list is of the caller's runs */
+	call(&(struct call){.method = "GET", .path = BASE "/runs", .key = operator_}, &a);
+	CU_ASSERT_EQUAL(json_array_size(json_object_get(a.body, "items")), 0);
+	answer_release(&a);
+}
+
+static void list_refused(const char *query, const char *field)
+{
+	struct answer a;
+
+	call(&(struct call){.method = "GET", .path = BASE "/runs", .query = query, .key = alice},
+	     &a);
+	CU_ASSERT_EQUAL(a.response.status, 422);
+	ASSERT_TEXT(json_text(json_object_get(
+			json_array_get(json_object_get(details(&a), "fields"), 0), "field")),
+		    field);
+	answer_release(&a);
+}
+
+static void test_list_query(void)
+{
+	list_refused("limit=0", "limit");
+	list_refused("limit=101", "limit");
+	list_refused("limit=-1", "limit");
+	list_refused("limit=0.5", "limit");
+	list_refused("limit=", "limit");
+	list_refused("limit=1e2", "limit");
+	list_refused("limit=9223372036854775808", "limit");
+	list_refused("limit=%00", "limit");
+	list_refused("cursor=", "cursor");
+	list_refused("cursor=x", "cursor");
+	list_refused("cursor=0190a5c0-0000-7000-8000-0123456789ab%00", "cursor");
+	list_refused("cursor='%20OR%201=1", "cursor");
+	list_refused("phase=Queued", "phase");
+	list_refused("phase=", "phase");
+	list_refused("phase=queued%00", "phase");
+	status_is(alice, "GET", BASE "/runs", "limit=100&unknown=%zz", 200, "");
+}
+
+/* --- cancel --------------------------------------------------------------------------------- */
+
+static void test_cancel(void)
+{
+	char id[IDENT_UUID_SIZE];
+	char path[200];
+	struct answer a;
+	const char *url;
+
+	make_run(alice, id);
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/cancel", id);
+	for (int i = 0; i < 2; i++) {
+		/* again: still true, this or an earlier cancel ended it */
+		call(&(struct call){.method = "POST", .path = path, .key = alice}, &a);
+		CU_ASSERT_EQUAL(a.response.status, 200);
+		CU_ASSERT_EQUAL(json_object_size(a.body), 3);
+		ASSERT_TEXT(member(&a, "id"), id);
+		CU_ASSERT(json_is_true(json_object_get(a.body, "cancelled")));
+		ASSERT_TEXT(member(&a, "message"), "canceled_by_user");
+		answer_release(&a);
+	}
+	CU_ASSERT_EQUAL(api_number(api.db, "SELECT COUNT(*) FROM job WHERE object_id = '%s'", id),
+			0);
+	CU_ASSERT_EQUAL(api_number(api.db,
+				   "SELECT COUNT(*) FROM run WHERE id = '%s' AND phase = 'killed' "
+				   "AND outcome = 'finished' AND exit_code IS NULL AND "
+				   "last_seq = 0 AND finished_at IS NOT NULL",
+				   id),
+			1);
+	/* one that ended by itself */
+	api_sql(api.db, "UPDATE run SET phase = 'completed', message = 'exit=0' WHERE id = '%s'",
+		id);
+	call(&(struct call){.method = "POST", .path = path, .key = alice}, &a);
+	CU_ASSERT(json_is_false(json_object_get(a.body, "cancelled")));
+	ASSERT_TEXT(member(&a, "message"), "not_running_or_not_found");
+	answer_release(&a);
+	/* one that runs: the wish is written, the answer held */
+	make_run(alice, id);
+	api_sql(api.db, "UPDATE job SET state = 'claimed' WHERE object_id = '%s'", id);
+	api_sql(api.db, "UPDATE run SET phase = 'running' WHERE id = '%s'", id);
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/cancel", id);
+	call(&(struct call){.method = "POST", .path = path, .key = alice}, &a);
+	url = http_response_get(&a.response, "X-Accel-Redirect");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(url);
+	CU_ASSERT(strstr(url, "?as=cancel&") != NULL);
+	answer_release(&a);
+	CU_ASSERT_EQUAL(api_number(api.db,
+				   "SELECT COUNT(*) FROM run WHERE id = '%s' AND phase = 'running' "
+				   "AND cancel_requested_at IS NOT NULL",
+				   id),
+			1);
+	api_sql(api.db, "DELETE FROM job WHERE object_id = '%s'", id);
+}
+
+/* --- artifacts ------------------------------------------------------------------------------ */
+
+struct name {
+	const char *bytes;
+	size_t length;
+	const char *shown; /* NULL: the bytes themselves */
+	const char *plain; /* filename="..." */
+};
+
+#define NAME(text, plain)                           \
+	{                                           \
+		text, sizeof(text) - 1, NULL, plain \
+	}
+
+static const struct name names[] = {
+    NAME("90%.txt", "90_.txt"),
+    NAME("r%41.txt", "r_41.txt"),
+    NAME("rA.txt", "rA.txt"),
+    NAME("q?x=1#y", "q?x=1#y"),
+    NAME("a b+c.txt", "a b+c.txt"),
+    NAME("caf\xc3\xa9", "caf__"),
+    NAME("cafe\xcc\x81", "cafe__"),
+    NAME("x\r\nX-Accel-Redirect: /etc/passwd", "passwd"),
+    NAME("quote\"back\\slash", "quote_back_slash"),
+    {"byte\xff", 5, "byte\\xFF", "byte_"},
+    {"half\xe2\x98", 6, "half\\xE2\\x98", "half__"},
+    NAME("-rf", "-rf"),
+    NAME(".hidden", ".hidden"),
+    NAME("tab\there", "tab_here"),
+    NAME("   ", "   "),
+    NAME("con", "con"),
+    NAME("...", "..."),
+    NAME("a..b", "a..b"),
+    NAME("d/e/f.csv", "f.csv"),
+    NAME("%2e%2e", "_2e_2e"),
+    NAME("\xe7\x95\x8c\xe7\x95\x8c\xe7\x95\x8c", "_________"),
+};
+
+static void add_artifact(const char *id, size_t ordinal, const char *path, size_t length,
+			 int64_t size)
+{
+	unsigned char hash[SHA256_DIGEST_LENGTH];
+	struct err e = ERR_INIT;
+	struct store_value in[] = {SV_TEXT(id),
+				   SV_I64((int64_t)ordinal),
+				   SV_BYTES(path, length),
+				   SV_BYTES(hash, sizeof(hash)),
+				   SV_I64(size),
+				   SV_I64(1767225600)};
+
+	(void)SHA256((const unsigned char *)path, length, hash);
+	CU_ASSERT_EQUAL_FATAL(store_exec(api.db, STMT_ARTIFACT_INSERT, in, ARRAY_LEN(in), NULL, &e),
+			      0);
+}
+
+static size_t index_of(const char *shown)
+{
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_equal(names[i].shown == NULL ? names[i].bytes : names[i].shown, shown))
+			return i;
+	return SIZE_MAX;
+}
+
+static bool is_header_ascii(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if (*text < 0x20 || *text > 0x7e)
+			return false;
+	return true;
+}
+
+static void download(const char *id, const char *url, size_t index)
+{
+	struct answer a;
+	char want[200];
+	const char *disposition;
+
+	get(alice, url, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	(void)snprintf(want, sizeof(want), "/internal/artifact-whole/%s/%s/%zu", id + 34, id,
+		       index);
+	ASSERT_TEXT(http_response_get(&a.response, "X-Accel-Redirect"), want);
+	disposition = http_response_get(&a.response, "Content-Disposition");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(disposition);
+	CU_ASSERT(is_header_ascii(disposition));
+	(void)snprintf(want, sizeof(want), "attachment; filename=\"%s\"; filename*=UTF-8''",
+		       names[index].plain);
+	CU_ASSERT(str_starts(disposition, want));
+	if (!str_starts(disposition, want))
+		ASSERT_TEXT(disposition, want);
+	/* nothing behind it but the encoded name */
+	CU_ASSERT_EQUAL(strpbrk(disposition + strlen(want), " \";"), NULL);
+	CU_ASSERT_EQUAL(a.response.body.len, 0);
+	answer_release(&a);
+}
+
+static void test_b23_names(void)
+{
+	char id[IDENT_UUID_SIZE];
+	char path[200];
+	struct answer a;
+	json_t *items;
+	bool found[ARRAY_LEN(names)] = {false};
+
+	make_run(alice, id);
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts", id);
+	get(alice, path, &a);
+	CU_ASSERT_EQUAL(json_array_size(json_object_get(a.body, "items")), 0);
+	answer_release(&a);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		add_artifact(id, i, names[i].bytes, names[i].length, (int64_t)i + 1);
+	get(alice, path, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	items = json_object_get(a.body, "items");
+	CU_ASSERT_EQUAL(json_array_size(items), ARRAY_LEN(names));
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		json_t *item = json_array_get(items, i);
+		const char *url = json_text(json_object_get(item, "download_url"));
+		size_t index = index_of(json_text(json_object_get(item, "path")));
+
+		CU_ASSERT_FATAL(index < ARRAY_LEN(names) && !found[index]);
+		found[index] = true;
+		CU_ASSERT_EQUAL(json_integer_value(json_object_get(item, "size")),
+				(json_int_t)index + 1);
+		CU_ASSERT_EQUAL(json_object_get(item, "path_encoding") != NULL,
+				names[index].shown != NULL);
+		/* the URL is always the way to fetch, and plain ASCII */
+		CU_ASSERT_EQUAL(strspn(url, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+					    "0123456789-._~/%"),
+				strlen(url));
+		download(id, url, index);
+	}
+	answer_release(&a);
+	/* a name shown with an escape is not its own path */
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts/byte%%5CxFF", id);
+	status_is(alice, "GET", path, NULL, 404, "artifact_not_found");
+}
+
+static void test_long_names(void)
+{
+	char id[IDENT_UUID_SIZE];
+	scope_free char *name = mem_zalloc(5000, 1);
+	scope_buf struct buf url;
+	struct answer a;
+
+	make_run(alice, id);
+	/* 255 bytes of CJK, and the longest path, of bytes that are no text */
+	for (size_t i = 0; i < 255; i += 3)
+		memcpy(name + i, "\xe7\x95\x8c", 3);
+	add_artifact(id, 0, name, 255, 5);
+	memset(name, 0xC3, 4096);
+	for (size_t i = 255; i < 4096; i += 256)
+		name[i] = '/';
+	name[4095] = 'x';
+	add_artifact(id, 1, name, 4096, 5);
+	buf_init(&url, 100000);
+	buf_addf(&url, BASE "/runs/%s/artifacts", id);
+	get(alice, buf_text(&url), &a);
+	CU_ASSERT_EQUAL(json_array_size(json_object_get(a.body, "items")), 2);
+	answer_release(&a);
+	buf_add_str(&url, "/");
+	str_percent_encode(&url, name, 4096, "/");
+	get(alice, buf_text(&url), &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	CU_ASSERT(str_ends(http_response_get(&a.response, "X-Accel-Redirect"), "/1"));
+	answer_release(&a);
+}
+
+static void ranged(const char *id, const char *file, const char *method, const char *range,
+		   const char *if_range, int status, const char *location)
+{
+	char path[200];
+	char want[200];
+	struct answer a;
+	struct call c = {.method = method, .path = path, .key = alice};
+
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts/%s", id, file);
+	c.more[0] = (struct http_header){"Range", range};
+	if (if_range != NULL)
+		c.more[1] = (struct http_header){"If-Range", if_range};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, status);
+	(void)snprintf(want, sizeof(want), "/internal/%s/%s/%s/", location, id + 34, id);
+	CU_ASSERT_EQUAL(location[0] == '\0',
+			http_response_get(&a.response, "X-Accel-Redirect") == NULL);
+	if (location[0] != '\0')
+		CU_ASSERT(str_starts(http_response_get(&a.response, "X-Accel-Redirect"), want));
+	if (status == 416) {
+		ASSERT_TEXT(http_response_get(&a.response, "Content-Range"),
+			    str_equal(file, "ten") ? "bytes */10" : "bytes */0");
+		CU_ASSERT_EQUAL(a.response.body.len, 0);
+		ASSERT_TEXT(http_response_get(&a.response, "Accept-Ranges"), "bytes");
+	}
+	answer_release(&a);
+}
+
+static void test_b16_ranges(void)
+{
+	char id[IDENT_UUID_SIZE];
+
+	make_run(alice, id);
+	add_artifact(id, 0, "ten", 3, 10);
+	add_artifact(id, 1, "empty", 5, 0);
+	ranged(id, "ten", "GET", "bytes=0-4", NULL, 200, "artifact");
+	ranged(id, "ten", "GET", "Bytes=-3", NULL, 200, "artifact");
+	ranged(id, "ten", "GET", "bytes=10-", NULL, 416, "");
+	ranged(id, "ten", "GET", "bytes=5-2", NULL, 416, "");
+	ranged(id, "ten", "GET", "bytes=0-1,3-4", NULL, 416, "");
+	ranged(id, "ten", "GET", "bytes=a-b", NULL, 416, "");
+	ranged(id, "ten", "GET", "items=0-1", NULL, 200, "artifact-whole");
+	ranged(id, "ten", "HEAD", "bytes=0-4", NULL, 200, "artifact-whole");
+	ranged(id, "ten", "GET", "bytes=0-4", "\"stale\"", 200, "artifact-whole");
+	/* the ETag that nginx makes of 1767225600 and 10 */
+	ranged(id, "ten", "GET", "bytes=0-4", "\"6955b900-a\"", 200, "artifact");
+	ranged(id, "ten", "GET", "bytes=0-4", "Thu, 01 Jan 2026 00:00:00 GMT", 200, "artifact");
+	ranged(id, "empty", "GET", "bytes=0-4", NULL, 200, "");
+	ranged(id, "empty", "GET", "bytes=-0", NULL, 200, "");
+	ranged(id, "empty", "GET", "bytes=5-2", NULL, 416, "");
+	ranged(id, "empty", "GET", "bytes=0-1,3-4", NULL, 416, "");
+}
+
+/* --- stream, render, health ----------------------------------------------------------------- */
+
+static void test_stream(void)
+{
+	char id[IDENT_UUID_SIZE];
+	char path[200];
+	char query[200];
+	struct answer a;
+	struct call c = {.method = "GET", .path = path, .query = query};
+	const char *url;
+
+	make_run(alice, id);
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/stream", id);
+	(void)snprintf(query, sizeof(query), "from_seq=7");
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 401);
+	CU_ASSERT_EQUAL(json_integer_value(json_object_get(details(&a), "close_code")), 4401);
+	answer_release(&a);
+	c.key = mallory;
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 404);
+	CU_ASSERT_EQUAL(json_integer_value(json_object_get(details(&a), "close_code")), 4404);
+	answer_release(&a);
+	c.key = alice;
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 426);
+	ASSERT_TEXT(a.code, "upgrade_required");
+	ASSERT_TEXT(http_response_get(&a.response, "Upgrade"), "websocket");
+	answer_release(&a);
+	c.more[0] = (struct http_header){"Upgrade", "WebSocket"};
+	call(&c, &a);
+	url = http_response_get(&a.response, "X-Accel-Redirect");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(url);
+	(void)snprintf(path, sizeof(path),
+		       "/internal/stream/" NODE "/run/%s?from=7&p=" TENANT
+		       "-a%%2Falice&k=%.12s&req=req-test",
+		       id, alice + 3);
+	ASSERT_TEXT(url, path);
+	answer_release(&a);
+	/* the credential may stand in the query, and does not go on */
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/stream", id);
+	for (int i = 0; i < 2; i++) {
+		(void)snprintf(query, sizeof(query), "from_seq=-1&%s=%s",
+			       i == 0 ? "token" : "auth_token", alice);
+		c.key = NULL;
+		call(&c, &a);
+		url = http_response_get(&a.response, "X-Accel-Redirect");
+		CU_ASSERT_PTR_NOT_NULL_FATAL(url);
+		CU_ASSERT(strstr(url, "?from=0&") != NULL);
+		CU_ASSERT_PTR_NULL(strstr(url, alice + 16));
+		answer_release(&a);
+	}
+}
+
+/* What the gate's release makes of a held request. */
+static void rendered(const char *key, const char *id, const char *query, bool internal,
+		     struct answer *a)
+{
+	char path[200];
+	struct http_request request = {.method = "POST",
+				       .path = path,
+				       .query = query,
+				       .request_id = "req-test",
+				       .internal = internal,
+				       .body = ""};
+	struct err e = ERR_INIT;
+
+	(void)snprintf(path, sizeof(path), "/internal/render/" NODE "/run/%s", id);
+	if (key != NULL)
+		request.headers[request.header_count++] = (struct http_header){"X-API-KEY", key};
+	memset(a, 0, sizeof(*a));
+	http_response_init(&a->response);
+	router_serve(&api.context, &request, &a->response);
+	if (a->response.body.len > 0)
+		CU_ASSERT_EQUAL(
+		    json_parse(buf_text(&a->response.body), a->response.body.len, &a->body, &e), 0);
+	check_no_leak(a, key);
+}
+
+static void test_render(void)
+{
+	char id[IDENT_UUID_SIZE];
+	char query[200];
+	struct answer a;
+	long long now_ms = clock_real_us() / 1000;
+
+	make_run(alice, id);
+	(void)snprintf(query, sizeof(query), "as=run&t0=%lld&until=%lld&f=e&n=0", now_ms,
+		       now_ms + 60000);
+	rendered(alice, id, query, false, &a);
+	CU_ASSERT_EQUAL(a.response.status, 404);
+	answer_release(&a);
+	rendered(NULL, id, query, true, &a);
+	CU_ASSERT_EQUAL(a.response.status, 401);
+	answer_release(&a);
+	rendered(mallory, id, query, true, &a);
+	CU_ASSERT_EQUAL(a.response.status, 404);
+	answer_release(&a);
+	rendered(alice, id, "as=run", true, &a);
+	CU_ASSERT_EQUAL(a.response.status, 404);
+	answer_release(&a);
+	/* not over yet: back to hold, but not for ever */
+	rendered(alice, id, query, true, &a);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(http_response_get(&a.response, "X-Accel-Redirect"));
+	CU_ASSERT(str_ends(http_response_get(&a.response, "X-Accel-Redirect"), "&n=1"));
+	answer_release(&a);
+	(void)snprintf(query, sizeof(query), "as=run&t0=%lld&until=%lld&f=e&n=2", now_ms,
+		       now_ms + 60000);
+	rendered(alice, id, query, true, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	ASSERT_TEXT(member(&a, "phase"), "queued");
+	answer_release(&a);
+	api_sql(api.db, "UPDATE run SET phase = 'running' WHERE id = '%s'", id);
+	(void)snprintf(query, sizeof(query), "as=run&t0=%lld&until=%lld&f=r&n=0", now_ms,
+		       now_ms + 60000);
+	rendered(alice, id, query, true, &a);
+	ASSERT_TEXT(member(&a, "phase"), "running");
+	answer_release(&a);
+	api_sql(api.db,
+		"UPDATE run SET phase = 'killed', message = 'canceled_by_user' WHERE id = '%s'",
+		id);
+	(void)snprintf(query, sizeof(query), "as=cancel&t0=%lld&until=%lld&f=e&n=0&gone=1", now_ms,
+		       now_ms + 60000);
+	rendered(alice, id, query, true, &a);
+	CU_ASSERT(json_is_true(json_object_get(a.body, "cancelled")));
+	answer_release(&a);
+}
+
+static void test_health(void)
+{
+	struct answer a;
+
+	call(&(struct call){.method = "GET", .path = BASE "/health", .key = alice}, &a);
+	CU_ASSERT_EQUAL(a.response.status, 200);
+	CU_ASSERT(json_is_true(json_object_get(a.body, "ok")));
+	ASSERT_TEXT(json_text(json_object_get(json_object_get(a.body, "store"), "mode")),
+		    "mariadb");
+	CU_ASSERT(json_is_false(json_object_get(json_object_get(a.body, "redis"), "enabled")));
+	CU_ASSERT(json_is_real(json_object_get(json_object_get(a.body, "timings"), "store_ms")));
+	answer_release(&a);
+	status_is(NULL, "GET", BASE "/health", NULL, 401, "unauthorized");
+	status_is(NULL, "GET", BASE "/health/public", NULL, 200, "");
+}
+
+/* --- faults --------------------------------------------------------------------------------- */
+
+static size_t staged_files(void)
+{
+	char path[600];
+	size_t count = 0;
+	DIR *outer;
+	struct dirent *entry;
+
+	(void)snprintf(path, sizeof(path), "%s/staging", api.policy->paths.data);
+	outer = opendir(path);
+	while (outer != NULL && (entry = readdir(outer)) != NULL) {
+		char inner_path[900];
+		DIR *inner;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		(void)snprintf(inner_path, sizeof(inner_path), "%s/%s", path, entry->d_name);
+		inner = opendir(inner_path);
+		while (inner != NULL && readdir(inner) != NULL)
+			count++;
+		if (inner != NULL) {
+			(void)closedir(inner);
+			count -= 2;
+		}
+	}
+	if (outer != NULL)
+		(void)closedir(outer);
+	return count;
+}
+
+/* More of the request than its key. */
+static bool fault_internal;
+
+/* Fails the n-th allocation of a request until it gets by without one: every answer is whole, and
+ * one that was refused left nothing behind. */
+static void fault(const struct call *c, const char *what)
+{
+	unsigned long n = 1;
+	bool failed = true;
+
+	for (; failed && n < 3000; n++) {
+		struct http_request request = {.method = c->method,
+					       .path = c->path,
+					       .query = c->query == NULL ? "" : c->query,
+					       .request_id = "req-fault",
+					       .body = c->body == NULL ? "" : c->body,
+					       .body_length =
+						   c->body == NULL ? 0 : strlen(c->body)};
+		struct http_response response;
+		const char *text;
+
+		request.headers[0] = (struct http_header){"X-API-KEY", c->key};
+		request.headers[1] = (struct http_header){"Prefer", "respond-async"};
+		request.headers[2] = (struct http_header){"Upgrade", "websocket"};
+		request.header_count = 3;
+		request.internal = fault_internal;
+		if (c->key == NULL)
+			request.headers[0].name = "X-None";
+		http_response_init(&response);
+		mem_fail_at(n);
+		router_serve(&api.context, &request, &response);
+		failed = mem_has_failed();
+		mem_fail_at(0);
+		text = buf_text(&response.body);
+		if (response.status == 200 && response.body.len == 0) {
+			text = http_response_get(&response, "X-Accel-Redirect");
+			/* a redirect is whole, too */
+			CU_ASSERT(text != NULL &&
+				  strstr(text, "p=" TENANT "-a%2Falice&k=") != NULL);
+			CU_ASSERT(text != NULL && (strstr(text, "from=7") || strstr(text, "n=1")));
+			http_response_release(&response);
+			continue;
+		}
+		if (response.failed || response.body.len < 2 || text[0] != '{' ||
+		    !str_ends(text, "}") || (response.status != 200 && response.status < 500)) {
+			(void)printf("\n    %s, allocation %lu: %d %s\n", what, n, response.status,
+				     text);
+			CU_FAIL("an answer that lack of memory does not explain");
+		}
+		http_response_release(&response);
+	}
+	CU_ASSERT(n > 10 && n < 3000);
+}
+
+static void test_faults(void)
+{
+	char id[IDENT_UUID_SIZE];
+	char path[200];
+	char query[200];
+	size_t staged = staged_files();
+	int64_t before;
+	int64_t ran;
+
+	api.policy->queue.max_length = 100000;
+	make_run(alice, id);
+	add_artifact(id, 0, "a b", 3, 10);
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s", id);
+	fault(&(struct call){.method = "GET", .path = path, .key = alice}, "get");
+	fault(
+	    &(struct call){.method = "GET", .path = BASE "/runs", .query = "limit=3", .key = alice},
+	    "list");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts", id);
+	fault(&(struct call){.method = "GET", .path = path, .key = alice}, "artifacts");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/stream", id);
+	(void)snprintf(query, sizeof(query), "token=%s&from_seq=7", alice);
+	fault(&(struct call){.method = "GET", .path = path, .query = query}, "stream");
+	(void)snprintf(path, sizeof(path), "/internal/render/" NODE "/run/%s", id);
+	(void)snprintf(query, sizeof(query), "as=run&t0=1&until=%lld&f=e&n=0",
+		       (long long)(clock_real_us() / 1000 + 60000));
+	fault_internal = true;
+	fault(&(struct call){.method = "POST", .path = path, .query = query, .key = alice},
+	      "render");
+	fault_internal = false;
+	before = api_number(api.db, "SELECT COUNT(*) FROM run WHERE request_id = 'req-fault'");
+	fault(&(struct call){.method = "POST",
+			     .path = BASE "/runs",
+			     .key = alice,
+			     .body = "{\"base_image\":\"host\",\"command\":[\"true\"],\"files\":[{"
+				     "\"path\":\"a\",\"content_b64\":\"Zm9v\"}]}"},
+	      "post");
+	ran =
+	    api_number(api.db, "SELECT COUNT(*) FROM run WHERE request_id = 'req-fault'") - before;
+	/* a run that was stored keeps its files, one that was not leaves none */
+	CU_ASSERT(ran >= 1);
+	CU_ASSERT_EQUAL(staged_files() - staged, (size_t)ran);
+	CU_ASSERT_EQUAL(
+	    api_number(api.db, "SELECT COUNT(*) FROM job WHERE request_id = 'req-fault'"), ran);
+}
+
+static void test_leave_nothing(void)
+{
+	api_forget(api.db, TENANT);
+	CU_ASSERT_EQUAL(api_number(api.db, "SELECT COUNT(*) FROM job WHERE node = '%s'", NODE), 0);
+	api_close(&api);
+}
+
+static const struct test tests[] = {
+    {"handlers", "clean", test_clean},
+    {"post", "answers", test_post},
+    {"post", "held", test_post_held},
+    {"post", "B12 refusals", test_b12_refusals},
+    {"post", "B11 names the field", test_b11_names_the_field},
+    {"post", "inline files are staged", test_inline_files_staged},
+    {"idempotency", "replay", test_replay},
+    {"idempotency", "conflict and expiry", test_conflict},
+    {"idempotency", "B19 keys are per owner", test_b19_keys_per_owner},
+    {"idempotency", "form of the key", test_key_form},
+    {"queue", "queue_full", test_queue_full},
+    {"get", "B19 foreign is unknown", test_b19_foreign},
+    {"get", "B14 paths", test_b14_paths},
+    {"get", "keys", test_keys},
+    {"list", "pages and phases", test_list},
+    {"list", "query", test_list_query},
+    {"cancel", "queued, ended, running", test_cancel},
+    {"artifacts", "B23 names", test_b23_names},
+    {"artifacts", "B23 long names", test_long_names},
+    {"artifacts", "B16 ranges", test_b16_ranges},
+    {"stream", "refusals and hand-over", test_stream},
+    {"render", "after a hold", test_render},
+    {"health", "both", test_health},
+    {"handlers", "faults", test_faults},
+    {"handlers", "leave nothing", test_leave_nothing},
+};
+
+int main(int argc, char **argv)
+{
+	return api_main(argc, argv, tests, ARRAY_LEN(tests));
+}

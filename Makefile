@@ -176,9 +176,15 @@ test-unit: all $(UNIT) ## unit tests only
 check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, static analysis
 	@bash tests/check/check.sh $(BUILD)
 
-.PHONY: demo up down clean-data
-demo: all ## set up, then the main job through the public port
+.PHONY: demo demo-notice up down clean-data
+demo: demo-notice all ## set up, then the main job through the public port
 	@bash tests/stack/demo.sh $(BUILD)
+# what the demo changes is said before the first package is installed
+demo-notice:
+	@bash tests/stack/demo.sh notice
+ifneq ($(filter demo,$(MAKECMDGOALS)),)
+$(READY): | demo-notice
+endif
 up: all ## start the private stack
 	@bash tests/stack/up.sh $(BUILD)
 down: ## stop the private stack, keep its data

@@ -147,7 +147,7 @@ $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(L
 $(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
 	@mkdir -p $(@D); echo "  cc $<"
 	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<
-$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB_CORE) $(LIB_BASE)
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB_TEST) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
@@ -193,8 +193,9 @@ clean-data: down ## remove the private stack's data
 	@bash tests/stack/clean-data.sh
 
 .PHONY: docs
-docs: $(TOOLS) ## make docs/policy.md again from the key table
+docs: $(TOOLS) ## make docs/policy.md and docs/errors.md again from their tables
 	@$(BUILD)/tests/tools/policy doc >docs/policy.md
+	@$(BUILD)/tests/tools/errors doc >docs/errors.md
 
 # every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
 FUZZ_SECONDS ?= 20

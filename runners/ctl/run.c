@@ -213,6 +213,14 @@ int ctl_runs(struct ctl *ctl)
 	return 0;
 }
 
+/* A run that is not there is "not found", not "failed". */
+static int fail_logs(const struct ctl *ctl, const struct err *e)
+{
+	int failed = ctl_fail(ctl, e);
+
+	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : failed;
+}
+
 int ctl_logs(struct ctl *ctl)
 {
 	scope_json json_t *run = NULL;
@@ -230,17 +238,14 @@ int ctl_logs(struct ctl *ctl)
 		return ctl_usage("logs needs the id of a run");
 	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
 	if (client_open(&client, &e) != 0 ||
-	    client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0) {
-		int failed = ctl_fail(ctl, &e);
-
-		return e.code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : failed;
-	}
+	    client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
+		return fail_logs(ctl, &e);
 	if (!follow && str_equal(text_of(run, "finished_at"), "")) {
 		(void)fprintf(stderr, "cordonctl: run %s is %s: use -f to follow it\n", id,
 			      text_of(run, "phase"));
 		return CTL_EXIT_FOUND;
 	}
 	if (client_stream(&client, id, print_frame, &printer, &e) != 0)
-		return ctl_fail(ctl, &e);
+		return fail_logs(ctl, &e);
 	return 0;
 }

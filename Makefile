@@ -150,7 +150,7 @@ $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(L
 $(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
 	@mkdir -p $(@D); echo "  cc $<"
 	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<
-$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB_CORE) $(LIB_BASE)
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB_TEST) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
@@ -179,9 +179,15 @@ test-unit: all $(UNIT) ## unit tests only
 check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, static analysis
 	@bash tests/check/check.sh $(BUILD)
 
-.PHONY: demo up down clean-data
-demo: all ## set up, then the main job through the public port
+.PHONY: demo demo-notice up down clean-data
+demo: demo-notice all ## set up, then the main job through the public port
 	@bash tests/stack/demo.sh $(BUILD)
+# what the demo changes is said before the first package is installed
+demo-notice:
+	@bash tests/stack/demo.sh notice
+ifneq ($(filter demo,$(MAKECMDGOALS)),)
+$(READY): | demo-notice
+endif
 up: all ## start the private stack
 	@bash tests/stack/up.sh $(BUILD)
 down: ## stop the private stack, keep its data
@@ -190,8 +196,9 @@ clean-data: down ## remove the private stack's data
 	@bash tests/stack/clean-data.sh
 
 .PHONY: docs
-docs: $(TOOLS) ## make docs/policy.md again from the key table
+docs: $(TOOLS) ## make docs/policy.md and docs/errors.md again from their tables
 	@$(BUILD)/tests/tools/policy doc >docs/policy.md
+	@$(BUILD)/tests/tools/errors doc >docs/errors.md
 
 # every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
 FUZZ_SECONDS ?= 20

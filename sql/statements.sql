@@ -125,6 +125,9 @@ DELETE FROM run WHERE id = ?;
 -- name: RUN_EXISTS
 SELECT 1 FROM run WHERE id = ?;
 
+-- name: RUN_ENDED
+SELECT finished_at IS NOT NULL FROM run WHERE id = ?;
+
 -- name: JOB_GET_LOCKED
 SELECT state FROM job WHERE id = ? FOR UPDATE;
 

@@ -6,7 +6,7 @@
 #   api   BUILD/tests/api/*, CUnit programs against the private stack's MariaDB
 #   e2e   tests/e2e/test_*.{py,sh} against the private stack; their last line is `N passed, N failed, N skipped`
 #
-# api and e2e bring the stack up before and down behind, and then leaks.sh is a test as well. A program finds in its environment what
+# api and e2e bring the stack up before and down behind; cordonctl doctor --leaks before that and leaks.sh after it are tests as well. A program finds in its environment what
 # var/dev.env says, and CORDON_POLICY, CORDON_RUN, CORDON_DATA, CORDON_BUILD. Exit 77 means skipped, with the reason in the output.
 # A program that dies by a signal, prints no summary, or fails without saying so counts as a failure. Outputs: BUILD/tests/log/.
 # TEST_ONLY=word runs only the programs with that word in their name.
@@ -107,6 +107,11 @@ stack_up() {
 stack_down() {
   [ $stack_tried = 1 ] || return 0
   stack_tried=0
+  if [ -x "$build/bin/cordonctl" ] && [ -S "${CORDON_RUN:-}/box/box.sock" ]; then
+    "$build/bin/cordonctl" --policy "$CORDON_POLICY" doctor --leaks >"$log/doctor.log" 2>&1
+    note stack/doctor $?
+    grep -qx "nothing is left behind" "$log/doctor.log" || sed 's/^/    /' "$log/doctor.log"
+  fi
   bash tests/stack/down.sh 2>&1 | sed 's/^/    /'
   bash tests/stack/leaks.sh >"$log/leaks.log" 2>&1
   local status=$?

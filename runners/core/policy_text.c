@@ -143,8 +143,10 @@ void policy_doc(struct buf *out)
 	    "range are refused with `file:line:col: key: reason`, and so are anchors, tags, several\n"
 	    "documents and files over 1 MiB. Each program takes `--policy FILE`, and with\n"
 	    "`--check-config` or `--dump-config` it only checks the file or prints the effective\n"
-	    "values. On SIGHUP a program reads the file again; a file that is refused changes\n"
-	    "nothing. Dots in the names below are nesting in the file.\n\n"
+	    "values. On SIGHUP cordon-fcgi and cordon-gate read the file again; a file that is\n"
+	    "refused changes nothing. cordon-runner reads it when it starts, and cordon-box reads\n"
+	    "box.limits, which `cordonctl policy install` makes from it, when it starts. Dots in\n"
+	    "the names below are nesting in the file.\n\n"
 	    "| key | kind | allowed | default | meaning |\n"
 	    "|---|---|---|---|---|\n");
 	for (size_t i = 0; i < policy_key_count; i++) {

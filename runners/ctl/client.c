@@ -28,11 +28,40 @@ int client_open(struct client *out, struct err *e)
 	return 0;
 }
 
+static const char *text_of(const json_t *object, const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+
+	return text == NULL ? "" : text;
+}
+
+static enum err_code class_of(long status)
+{
+	switch (status) {
+	case 401:
+		return ERR_UNAUTHORIZED;
+	case 404:
+		return ERR_NOT_FOUND;
+	case 409:
+		return ERR_CONFLICT;
+	case 429:
+		return ERR_LIMIT;
+	case 502:
+		return ERR_UNKNOWN_OUTCOME;
+	case 503:
+		return ERR_UNAVAILABLE;
+	default:
+		return ERR_INVALID;
+	}
+}
+
 static int read_answer(const struct uhttp_answer *answer, json_t **out, struct err *e)
 {
 	scope_json json_t *body = NULL;
+	scope_buf struct buf why = BUF_NONE;
 	struct err ignored = ERR_INIT;
 	const json_t *error;
+	json_t *details;
 
 	if (json_parse(buf_text(&answer->body), answer->body.len, &body, &ignored) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "the server answered %ld without JSON",
@@ -42,14 +71,16 @@ static int read_answer(const struct uhttp_answer *answer, json_t **out, struct e
 		return 0;
 	}
 	error = json_object_get(body, "error");
-	return err_set(e, answer->status == 404 ? ERR_NOT_FOUND : ERR_INVALID, 0,
-		       "the server answered %ld %s: %s", answer->status,
-		       json_is_string(json_object_get(error, "code"))
-			   ? json_string_value(json_object_get(error, "code"))
-			   : "",
-		       json_is_string(json_object_get(error, "message"))
-			   ? json_string_value(json_object_get(error, "message"))
-			   : "");
+	details = json_object_get(error, "details");
+	/* they name the field and what is allowed */
+	buf_init(&why, LIMIT_REPLY_BYTES);
+	if (json_object_size(details) > 0) {
+		buf_add_char(&why, ' ');
+		(void)json_write(&why, details, &ignored);
+	}
+	return err_set(e, class_of(answer->status), 0, "the server answered %ld %s: %s%s",
+		       answer->status, text_of(error, "code"), text_of(error, "message"),
+		       buf_ok(&why) ? buf_text(&why) : "");
 }
 
 int client_call(const struct client *client, const char *method, const char *path,
@@ -83,7 +114,10 @@ int client_call(const struct client *client, const char *method, const char *pat
 		request.body_length = text.len;
 	}
 	if (uhttp_do(&request, &answer, e) != 0)
-		return -1;
+		return client->ca == NULL && strstr(e->text, "certificate") != NULL
+			   ? err_wrap(e,
+				      "set CORDON_CA to the server's certificate or its authority")
+			   : -1;
 	result = read_answer(&answer, out, e);
 	uhttp_answer_release(&answer);
 	return result;
@@ -226,6 +260,23 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 	return 0;
 }
 
+/* Why a handshake failed: libwebsockets hides the answer, so the path is asked without one. -1 with
+ * the server's reason when it is no use to try again. */
+static int ask_refusal(const struct client *client, const char *run_id, struct err *e)
+{
+	json_t *body = NULL;
+	char path[128];
+	struct err answer = ERR_INIT;
+
+	(void)snprintf(path, sizeof(path), "/api/v1/sandbox/runs/%s/stream", run_id);
+	if (client_call(client, "GET", path, NULL, NULL, &body, &answer) == 0)
+		json_decref(body);
+	if (answer.code != ERR_NOT_FOUND && answer.code != ERR_UNAUTHORIZED)
+		return 0;
+	*e = answer;
+	return -1;
+}
+
 int client_stream(const struct client *client, const char *run_id, client_frame *each, void *arg,
 		  struct err *e)
 {
@@ -236,6 +287,8 @@ int client_stream(const struct client *client, const char *run_id, client_frame 
 	for (int failures = 0; !s.ended && result == 0;) {
 		result = connect_once(&s, run_id, e);
 		failures = s.connected ? 0 : failures + 1;
+		if (!s.ended && result == 0)
+			result = ask_refusal(client, run_id, e);
 		if (failures > TRIES_MAX)
 			result = err_set(e, ERR_UNAVAILABLE, 0, "the stream cannot be reached: %s",
 					 s.reason);

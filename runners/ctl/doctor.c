@@ -1,9 +1,5 @@
-/*
- * doctor: each prerequisite in one line: found, missing, how to get it. --leaks: what is ours on
- * this host and what no live row explains: processes, cgroups, mounts, sockets, staging and spool
- * folders without a run.
- */
-#include "runners/ctl/ctl.h"
+/* doctor: each prerequisite in one line: found, missing, how to get it. --leaks is leaks.c. */
+#include "runners/ctl/report.h"
 
 #include "runners/base/buf.h"
 #include "runners/base/clock.h"
@@ -20,13 +16,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-struct report {
-	struct ctl *ctl;
-	json_t *items; /* with --json */
-	unsigned int missing;
-};
-
-static void line(struct report *r, const char *name, bool found, const char *detail,
+void report_line(struct report *r, const char *name, bool found, const char *detail,
 		 const char *remedy)
 {
 	if (!found)
@@ -36,14 +26,17 @@ static void line(struct report *r, const char *name, bool found, const char *det
 		    r->items, json_pack("{s:s, s:b, s:s, s:s?}", "name", name, "found", found,
 					"detail", detail, "remedy", found ? NULL : remedy));
 	else
-		(void)printf("%-8s %-22s %s%s%s\n", found ? "found" : "MISSING", name, detail,
-			     found || remedy == NULL ? "" : "  -> ",
+		(void)printf("%-8s %-22s %s%s%s\n",
+			     found      ? "found"
+			     : r->leaks ? "LEFT"
+					: "MISSING",
+			     name, detail, found || remedy == NULL ? "" : "  -> ",
 			     found || remedy == NULL ? "" : remedy);
 }
 
 static void check_file(struct report *r, const char *name, const char *path, const char *remedy)
 {
-	line(r, name, access(path, F_OK) == 0, path, remedy);
+	report_line(r, name, access(path, F_OK) == 0, path, remedy);
 }
 
 static void check_number(struct report *r, const char *name, const char *path, uint64_t least,
@@ -63,7 +56,7 @@ static void check_number(struct report *r, const char *name, const char *path, u
 	       value >= least;
 	(void)snprintf(detail, sizeof(detail), "%llu (at least %llu)", (unsigned long long)value,
 		       (unsigned long long)least);
-	line(r, name, good, detail, remedy);
+	report_line(r, name, good, detail, remedy);
 }
 
 static void check_socket(struct report *r, const char *name, const char *file, int type,
@@ -75,7 +68,8 @@ static void check_socket(struct report *r, const char *name, const char *file, i
 
 	(void)snprintf(path, sizeof(path), "%s/%s", r->ctl->policy->paths.run, file);
 	fd = fd_unix_connect(path, type, &e);
-	line(r, name, fd >= 0, path, remedy);
+	report_line(r, name, fd >= 0, path,
+		    e.sys == EACCES ? "this user may not connect: run doctor as root" : remedy);
 	fd_close_at(&fd);
 }
 
@@ -91,7 +85,8 @@ static void check_store(struct report *r)
 		(void)snprintf(detail, sizeof(detail), "schema version %lld",
 			       (long long)store_i64(db, 0));
 	store_close(db);
-	line(r, "database", good, good ? detail : e.text, "start MariaDB, then cordonctl migrate");
+	report_line(r, "database", good, good ? detail : e.text,
+		    "start MariaDB, then cordonctl migrate");
 }
 
 static void check_space(struct report *r)
@@ -107,7 +102,7 @@ static void check_space(struct report *r)
 			       r->ctl->policy->paths.data);
 		good = pct >= (uint64_t)r->ctl->policy->data.min_free_pct;
 	}
-	line(r, "data space", good, detail, "free space or lower data.min_free_pct");
+	report_line(r, "data space", good, detail, "free space or lower data.min_free_pct");
 }
 
 static void check_cgroups(struct report *r)
@@ -123,12 +118,12 @@ static void check_cgroups(struct report *r)
 	text = buf_text(&mounts);
 	v2 = strstr(text, " cgroup2 ") != NULL;
 	v1 = strstr(text, " cgroup rw") != NULL && strstr(text, "memory") != NULL;
-	line(r, "cgroups", v1 || v2,
-	     v1 && v2 ? "hybrid"
-	     : v2     ? "v2"
-	     : v1     ? "v1"
-		      : "none",
-	     "mount the cgroup2 file system");
+	report_line(r, "cgroups", v1 || v2,
+		    v1 && v2 ? "hybrid"
+		    : v2     ? "v2"
+		    : v1     ? "v1"
+			     : "none",
+		    "mount the cgroup2 file system");
 }
 
 static void check_all(struct report *r)
@@ -150,82 +145,17 @@ static void check_all(struct report *r)
 	check_socket(r, "cordon-box", "box/box.sock", SOCK_SEQPACKET, "start cordon-box (as root)");
 }
 
-/* --- leaks
- * ------------------------------------------------------------------------------------------------------
- */
-
-static int run_exists(struct store *db, const char *id, struct err *e)
-{
-	struct store_value in[] = {SV_TEXT(id)};
-	int got = store_query_row(db, STMT_RUN_EXISTS, in, 1, e);
-
-	store_done(db);
-	return got;
-}
-
-/* Folders <data>/<kind>/<2 hex>/<run> older than an hour whose run has no row. */
-static int check_folder(struct report *r, struct store *db, const char *kind, struct err *e)
-{
-	char root[300];
-	DIR *top;
-	struct dirent *outer;
-
-	(void)snprintf(root, sizeof(root), "%s/%s", r->ctl->policy->paths.data, kind);
-	top = opendir(root);
-	if (top == NULL)
-		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", root);
-	while (e->code == ERR_NONE && (outer = readdir(top)) != NULL) {
-		char path[600];
-		DIR *inner;
-		struct dirent *entry;
-
-		if (outer->d_name[0] == '.')
-			continue;
-		(void)snprintf(path, sizeof(path), "%s/%s", root, outer->d_name);
-		inner = opendir(path);
-		while (inner != NULL && e->code == ERR_NONE && (entry = readdir(inner)) != NULL) {
-			struct stat info;
-			int got;
-
-			if (entry->d_name[0] == '.' ||
-			    fstatat(dirfd(inner), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-			    info.st_mtime > time(NULL) - 3600)
-				continue;
-			got = ident_is_uuid(entry->d_name) ? run_exists(db, entry->d_name, e) : 0;
-			if (got == 0)
-				line(r, kind, false, entry->d_name, "no run has this id");
-		}
-		if (inner != NULL)
-			(void)closedir(inner);
-	}
-	(void)closedir(top);
-	return e->code == ERR_NONE ? 0 : -1;
-}
-
-static int check_leaks(struct report *r, struct err *e)
-{
-	static const char *const kinds[] = {"spool", "staging", "artifacts"};
-	struct store *db = NULL;
-	int result = ctl_store(r->ctl, &db, e);
-
-	for (size_t i = 0; i < ARRAY_LEN(kinds) && result == 0; i++)
-		result = check_folder(r, db, kinds[i], e);
-	store_close(db);
-	return result;
-}
-
 int ctl_doctor(struct ctl *ctl)
 {
-	struct report r = {.ctl = ctl};
-	bool leaks = ctl_flag(ctl, "--leaks");
+	struct report r = {.ctl = ctl, .leaks = ctl_flag(ctl, "--leaks")};
 	struct err e = ERR_INIT;
 	int status = ctl_finish(ctl);
 
 	if (status != 0)
 		return status;
 	r.items = json_array();
-	if (leaks) {
-		if (check_leaks(&r, &e) != 0) {
+	if (r.leaks) {
+		if (leaks_check(&r, &e) != 0) {
 			json_decref(r.items);
 			return ctl_fail(ctl, &e);
 		}

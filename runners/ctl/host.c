@@ -30,7 +30,7 @@ static int install(struct ctl *ctl, const char *to)
 		ctl_print_json(json_pack("{s:s}", "installed", to));
 	else
 		(void)printf(
-		    "wrote %s; reload cordon-fcgi, cordon-gate and cordon-runner, restart cordon-box\n",
+		    "wrote %s; now reload cordon-fcgi and cordon-gate (HUP), restart cordon-runner and cordon-box\n",
 		    to);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* API keys. The secret is printed once, at creation; the database keeps only its SHA-256. */
 #include "runners/ctl/ctl.h"
 
+#include "runners/base/clock.h"
 #include "runners/base/ident.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
@@ -77,11 +78,22 @@ static int create(struct ctl *ctl, struct store *db)
 		return ctl_fail(ctl, &e);
 	(void)snprintf(text, sizeof(text), "ck_%s_%s", key.id, secret);
 	if (ctl->json)
-		ctl_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s}", "id", key.id, "key", text,
-					 "tenant", key.tenant, "user", key.user, "role", key.role));
+		ctl_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", key.id, "key",
+					 text, "tenant", key.tenant, "user", key.user, "role",
+					 key.role, "scopes", key.scopes));
 	else
 		(void)printf("%s\n", text);
 	return 0;
+}
+
+/* "2026-01-31 12:00:00.000000" of the database as ISO 8601 */
+static const char *iso_time(char out[CLOCK_ISO_SIZE], const char *text)
+{
+	if (snprintf(out, CLOCK_ISO_SIZE, "%sZ", text) >= CLOCK_ISO_SIZE)
+		return text;
+	if (strlen(out) > 10 && out[10] == ' ')
+		out[10] = 'T';
+	return out;
 }
 
 static int list(struct ctl *ctl, struct store *db)
@@ -96,20 +108,24 @@ static int list(struct ctl *ctl, struct store *db)
 	if (store_query(db, STMT_KEY_LIST, NULL, 0, &e) != 0)
 		return ctl_fail(ctl, &e);
 	while ((got = store_next(db, &e)) == 1) {
-		const char *revoked = store_is_null(db, 6) ? NULL : store_text(db, 6);
+		char made[CLOCK_ISO_SIZE];
+		char ended[CLOCK_ISO_SIZE];
+		const char *revoked =
+		    store_is_null(db, 6) ? NULL : iso_time(ended, store_text(db, 6));
 
 		if (ctl->json)
 			(void)json_array_append_new(
-			    all, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s?}", "id",
-					   store_text(db, 0), "tenant", store_text(db, 1), "user",
-					   store_text(db, 2), "role", store_text(db, 3), "scopes",
-					   store_text(db, 4), "created_at", store_text(db, 5),
-					   "revoked_at", revoked));
+			    all,
+			    json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s?}", "id",
+				      store_text(db, 0), "tenant", store_text(db, 1), "user",
+				      store_text(db, 2), "role", store_text(db, 3), "scopes",
+				      store_text(db, 4), "created_at",
+				      iso_time(made, store_text(db, 5)), "revoked_at", revoked));
 		else
-			(void)printf("%-14s %-16s %-16s %-9s %s%s%s\n", store_text(db, 0),
-				     store_text(db, 1), store_text(db, 2), store_text(db, 3),
-				     store_text(db, 5), revoked == NULL ? "" : " revoked ",
-				     revoked == NULL ? "" : revoked);
+			(void)printf(
+			    "%-14s %-16s %-16s %-9s %s%s%s\n", store_text(db, 0), store_text(db, 1),
+			    store_text(db, 2), store_text(db, 3), iso_time(made, store_text(db, 5)),
+			    revoked == NULL ? "" : " revoked ", revoked == NULL ? "" : revoked);
 	}
 	if (got < 0)
 		return ctl_fail(ctl, &e);

@@ -29,14 +29,16 @@ static const struct command commands[] = {
      "key create --tenant T --user U [--role user|admin|operator] [--scopes S] | key list | key revoke ID"},
     {"policy", ctl_policy, true,
      "policy check | policy install [--to FILE]: judge the policy, write box.limits"},
-    {"sweep", ctl_sweep, true, "sweep: end what is overdue now (queue, dead runners, idempotency)"},
+    {"sweep", ctl_sweep, true,
+     "sweep: end what is overdue now (queue, dead runners, idempotency); takes runner.dead_after_ms + 2 s"},
     {"image", ctl_image, true, "image list: the images of this host and their digests"},
     {"doctor", ctl_doctor, true,
-     "doctor [--leaks]: each prerequisite in a line; with --leaks what no live row explains"},
+     "doctor [--leaks]: each prerequisite in a line; with --leaks what no live run explains"},
     {"run", ctl_run, false,
-     "run [--image I] [--timeout S] [--file P]... [--artifact GLOB]... -- CMD...: run a command, live output"},
+     "run [--image I] [--timeout S] [--file P]... [--artifact GLOB]... -- CMD...: run a command, live output, its exit code"},
     {"runs", ctl_runs, false, "runs [--limit N] [--phase P]: your runs, newest first"},
-    {"logs", ctl_logs, false, "logs [-f] RUN: the output of a run; -f follows it to its end"},
+    {"logs", ctl_logs, false,
+     "logs [-f] RUN: the output of a run that has ended; -f follows one that has not"},
 };
 
 static void print_commands(FILE *out)
@@ -46,10 +48,15 @@ static void print_commands(FILE *out)
 		(void)fprintf(out, "  %s\n", commands[i].usage);
 }
 
+static const struct command *current; /* the one that runs */
+
 int ctl_usage(const char *message)
 {
 	(void)fprintf(stderr, "cordonctl: %s\n", message);
-	print_commands(stderr);
+	if (current != NULL)
+		(void)fprintf(stderr, "usage: cordonctl %s\n", current->usage);
+	else
+		print_commands(stderr);
 	return PROGRAM_EXIT_USAGE;
 }
 
@@ -128,7 +135,10 @@ int ctl_finish(struct ctl *ctl)
 
 	if (ctl->argc == 0)
 		return 0;
-	(void)snprintf(message, sizeof(message), "unknown word: %.200s", ctl->argv[0]);
+	(void)snprintf(message, sizeof(message), "%s: %.200s",
+		       ctl->argc == 1 && ctl->argv[0][0] == '-' ? "unknown, or without its value"
+								: "unknown word",
+		       ctl->argv[0]);
 	return ctl_usage(message);
 }
 
@@ -155,11 +165,15 @@ int main(int argc, char **argv)
 	    .about = "operates Cordon and runs commands in it",
 	    .more =
 		"Words: COMMAND [OPTIONS], see `cordonctl help`.\nrun, runs and logs take the server and "
-		"the key from CORDON_URL, CORDON_API_KEY and CORDON_CA.",
+		"the key from CORDON_URL, CORDON_API_KEY and CORDON_CA.\n"
+		"Exit codes: 0 done; 1 failed; 2 something was found (doctor) or not found; 64 wrong "
+		"words; 78 the policy is refused;\nrun gives the exit code of the command that ran, "
+		"and 1 for a run without one.\n",
 	    .takes_words = true};
 	struct program_options options;
 	const struct command *command;
 	struct ctl ctl = {0};
+	const char *late;
 	int status;
 
 	if (program_options(&info, argc, argv, &options, &status) != 0)
@@ -178,10 +192,16 @@ int main(int argc, char **argv)
 	ctl.policy_path = options.policy_path;
 	ctl.argc = argc - options.first_word - 1;
 	ctl.argv = argv + options.first_word + 1;
+	current = command;
 	ctl.json = ctl_flag(&ctl, "--json");
 	if (ctl_flag(&ctl, "--help")) {
-		(void)printf("cordonctl %s\n", command->usage);
+		(void)printf("usage: cordonctl %s\n", command->usage);
 		return 0;
+	}
+	late = ctl_option(&ctl, "--policy");
+	if (late != NULL) {
+		options.policy_path = late;
+		ctl.policy_path = late;
 	}
 	if (command->needs_policy && program_policy(&info, &options, &ctl.policy, &status) != 0)
 		return status;

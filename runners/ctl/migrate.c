@@ -15,9 +15,10 @@ static void show(unsigned int version, const char *name, void *arg)
 {
 	struct progress *p = arg;
 
+	(void)version;
 	p->count++;
 	if (!p->ctl->json)
-		(void)printf("applied %04u %s\n", version, name);
+		(void)printf("applied %s\n", name);
 }
 
 int ctl_migrate(struct ctl *ctl)

@@ -113,10 +113,12 @@ static json_t *read_words(struct ctl *ctl, int *out_status)
 	const char *value;
 	struct err e = ERR_INIT;
 	uint64_t seconds = 0;
+	bool bad_words;
 	int bad = 0;
 
 	bad |= json_object_set_new(body, "base_image", json_string(image == NULL ? "host" : image));
-	if (timeout != NULL && num_u64("--timeout", timeout, 1, 3600, &seconds, &e) == 0)
+	bad_words = timeout != NULL && num_u64("--timeout", timeout, 1, 3600, &seconds, &e) != 0;
+	if (timeout != NULL && !bad_words)
 		bad |= json_object_set_new(body, "timeout_sec", json_integer((json_int_t)seconds));
 	while (e.code == ERR_NONE && (value = ctl_option(ctl, "--file")) != NULL)
 		(void)add_file(files, value, &e);
@@ -124,9 +126,13 @@ static json_t *read_words(struct ctl *ctl, int *out_status)
 		bad |= json_array_append_new(patterns, json_string(value));
 	bad |= json_object_set_new(body, "files", files);
 	bad |= json_object_set_new(body, "capture_patterns", patterns);
-	if (e.code != ERR_NONE) {
+	if (bad_words) {
+		*out_status = ctl_usage(e.text);
+	} else if (e.code != ERR_NONE) {
 		*out_status = ctl_fail(ctl, &e);
-	} else if (ctl->argc < 2 || !str_equal(ctl->argv[0], "--")) {
+	} else if (ctl->argc > 0 && !str_equal(ctl->argv[0], "--")) {
+		*out_status = ctl_finish(ctl);
+	} else if (ctl->argc < 2) {
 		*out_status = ctl_usage("run needs -- and a command");
 	} else {
 		for (int i = 1; i < ctl->argc; i++)
@@ -190,7 +196,7 @@ int ctl_runs(struct ctl *ctl)
 	if (status != 0)
 		return status;
 	if (limit != NULL && num_u64("--limit", limit, 1, 100, &count, &e) != 0)
-		return ctl_fail(ctl, &e);
+		return ctl_usage(e.text);
 	if (phase != NULL && strspn(phase, "abcdefghijklmnopqrstuvwxyz_") != strlen(phase))
 		return ctl_usage("--phase is a word like completed");
 	(void)snprintf(path, sizeof(path), RUNS "?limit=%llu%s%s", (unsigned long long)count,
@@ -205,6 +211,14 @@ int ctl_runs(struct ctl *ctl)
 	for (size_t i = 0; i < json_array_size(json_object_get(answer, "items")); i++)
 		print_run(json_array_get(json_object_get(answer, "items"), i));
 	return 0;
+}
+
+/* A run that is not there is "not found", not "failed". */
+static int fail_logs(const struct ctl *ctl, const struct err *e)
+{
+	int failed = ctl_fail(ctl, e);
+
+	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : failed;
 }
 
 int ctl_logs(struct ctl *ctl)
@@ -225,13 +239,13 @@ int ctl_logs(struct ctl *ctl)
 	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
 	if (client_open(&client, &e) != 0 ||
 	    client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
-		return ctl_fail(ctl, &e);
+		return fail_logs(ctl, &e);
 	if (!follow && str_equal(text_of(run, "finished_at"), "")) {
 		(void)fprintf(stderr, "cordonctl: run %s is %s: use -f to follow it\n", id,
 			      text_of(run, "phase"));
 		return CTL_EXIT_FOUND;
 	}
 	if (client_stream(&client, id, print_frame, &printer, &e) != 0)
-		return ctl_fail(ctl, &e);
+		return fail_logs(ctl, &e);
 	return 0;
 }

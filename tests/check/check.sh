@@ -138,8 +138,11 @@ nginx_conf() {
 }
 
 documents() {
-  [ -x "$build/tests/tools/policy" ] || { echo "nothing is built in $build" && return 1; }
-  "$build/tests/tools/policy" doc | cmp -s - docs/policy.md || echo "docs/policy.md is old: make docs"
+  local name
+  for name in policy errors; do
+    [ -x "$build/tests/tools/$name" ] || { echo "nothing is built in $build" && return 1; }
+    "$build/tests/tools/$name" doc | cmp -s - "docs/$name.md" || echo "docs/$name.md is old: make docs"
+  done
 }
 machine_paths() {
   git ls-files --cached --others --exclude-standard -z | xargs -0 -r grep -nIF "$top/" 2>/dev/null

@@ -137,9 +137,10 @@ choose_port() {
   echo "$PORT" >"$ETC/port"
 }
 
-# A block of 2^22 ids from 0x10000000 up that no other instance has and that /etc/subuid does not give away.
+# A block of 2^22 ids from 0x10000000 up that no other instance has, whose lock no other cordon-box holds and that /etc/subuid does
+# not give away.
 choose_uids() {
-  local n base file owner
+  local n base file owner lock
   mkdir -p $RUN_BASE/uid
   exec 8<$RUN_BASE
   flock 8
@@ -148,6 +149,10 @@ choose_uids() {
     file=$RUN_BASE/uid/$base
     owner=$(cat "$file" 2>/dev/null || true)
     if [ -n "$owner" ] && [ "$owner" != "$INSTANCE" ] && [ -d "$RUN_BASE/$owner" ]; then continue; fi
+    # the name is the one of runners/exec/slot.c
+    lock=$(printf '/run/cordon-box/uid-%x.lock' $base)
+    if lock_is_held "$lock" && ! { [ "$owner" = "$INSTANCE" ] && loop_lives cordon-box &&
+      grep -qsx "uid_base=$base" "$ETC/box.limits"; }; then continue; fi
     if awk -F: -v a=$base -v b=$((base + (1 << 22))) '$2 < b && $2 + $3 > a { hit = 1 } END { exit !hit }' \
       /etc/subuid /etc/subgid 2>/dev/null; then continue; fi
     echo "$INSTANCE" >"$file"

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""test_docs: the blocks of the documents can be pasted, and their links lead somewhere."""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import check  # noqa: E402
+import cordon as c  # noqa: E402,F401
+
+PASTED = ("docs/quick-start.md", "docs/faces/runs.md")
+
+
+def read(name):
+    with open(os.path.join(check.TOP, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def paste(name):
+    """All sh blocks of a document as one script, in the tree, with nothing of ours in the environment."""
+    script = "\n".join(re.findall(r"^```sh\n(.*?)^```$", read(name), re.M | re.S))
+    check.true(script, name)
+    if os.environ.get("CORDON_BUILD", "build") != "build":
+        script = script.replace("build/bin/", os.environ["CORDON_BUILD"] + "/bin/")
+    env = {word: value for word, value in os.environ.items() if not word.startswith("CORDON_")}
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=check.TOP, env=env, capture_output=True, text=True, timeout=120)
+    check.equal(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+    return done.stdout
+
+
+@check.test
+def quick_start():
+    out = paste(PASTED[0])
+    for word in ('"ok":true', '"exit_code":0', "hello\n1000\n", "\n6\n", "done", "3 demo-numbers.txt", '"cancelled":true', "revoked"):
+        check.has(out, word)
+
+
+@check.test
+def face_runs():
+    out = paste(PASTED[1])
+    for word in ('"exit_code":3', '"idempotency_conflict"', "content-range: bytes 0-4/10", "content-range: bytes */10", "one\n",
+                 '"event":"end"', '"cancelled":true', '"next_cursor"'):
+        check.has(out, word)
+    ids = re.findall(r"^([0-9a-f]{8}-[0-9a-f-]{27})$", out, re.M)
+    check.equal(len(ids), 2)
+    check.equal(ids[0], ids[1], "the same key gives the same run")
+
+
+@check.test
+def links_lead_somewhere():
+    for path in glob.glob(os.path.join(check.TOP, "*.md")) + glob.glob(os.path.join(check.TOP, "docs", "**", "*.md"), recursive=True):
+        for target in re.findall(r"\]\(([^)]+)\)", read(path)):
+            name, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            file = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            check.true(os.path.exists(file), "%s names %s" % (path, target))
+            if anchor:
+                heads = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in read(file).splitlines()
+                         if line.startswith("#")]
+                check.has(heads, anchor, path)
+
+
+@check.test
+def tests_named_in_security_exist():
+    text = read("docs/security.md") + read("docs/architecture.md")
+    for name in set(re.findall(r"\btest_[a-z_]+\.(?:py|c|sh)\b", text)):
+        check.true(glob.glob(os.path.join(check.TOP, "tests", "*", name)), name)
+    for name in set(re.findall(r"`([a-z][a-z/]*/[a-z_/]+\.(?:c|h|sql|sh))`", text)):
+        check.true(os.path.exists(os.path.join(check.TOP, name)), name)
+
+
+check.main()

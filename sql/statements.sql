@@ -146,7 +146,10 @@ DELETE FROM job WHERE id = ?;
 
 -- name: JOB_EXPIRED
 SELECT id, object_id FROM job FORCE INDEX (job_expiry) WHERE state = 'queued' AND expires_at <= UTC_TIMESTAMP(6)
-ORDER BY state, expires_at LIMIT 100 FOR UPDATE SKIP LOCKED;
+ORDER BY state, expires_at LIMIT 100;
+
+-- name: JOB_EXPIRED_LOCK
+SELECT 1 FROM job WHERE id = ? AND state = 'queued' AND expires_at <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED;
 
 -- name: JOB_OF_OWNER
 SELECT id, object_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;

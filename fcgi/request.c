@@ -119,9 +119,11 @@ static int read_body(struct fcgi_request *r, size_t max_body, struct http_reques
 int fcgi_request_read(struct fcgi_request *r, size_t max_body, struct http_request *out,
 		      struct err *e)
 {
-	/* the render location hands over the internal URL; everywhere else it is the client's own */
+	/* the render location hands over the internal URL; everywhere else it is the client's own
+	 */
 	const char *uri = parameter(r, "REQUEST_URI");
-	/* after a redirect nginx calls every method GET: the client's own has a parameter of ours */
+	/* after a redirect nginx calls every method GET: the client's own has a parameter of ours
+	 */
 	const char *method = parameter(r, "CORDON_METHOD");
 	size_t path_length = strcspn(uri, "?#");
 	const char *rest = uri[path_length] == '?' ? uri + path_length + 1 : "";

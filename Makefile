@@ -203,11 +203,17 @@ docs: $(TOOLS) ## make docs/policy.md and docs/errors.md again from their tables
 # every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-build/fuzz/%: tests/fuzz/%.c $(BASE_SRC) $(CORE_SRC) | $(READY)
+FUZZ_SRC := $(BASE_SRC) $(CORE_SRC) $(HANDLERS_SRC) fcgi/router.c
+FUZZ_FLAGS := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -std=gnu17 $(CPPFLAGS) \
+  -DALLOW_MALLOC -DALLOW_FORK -DALLOW_STRTO
+build/fuzz/obj/%.o: %.c | $(READY) $(GENERATED)
 	@bash tests/stack/packages.sh fuzz
-	@mkdir -p $(@D) && echo "  fuzz $@"
-	@clang-14 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -std=gnu17 $(CPPFLAGS) \
-	  -DALLOW_MALLOC -DALLOW_FORK -DALLOW_STRTO -o $@ $< $(CORE_SRC) $(BASE_SRC) $(CORE_LIBS)
+	@mkdir -p $(@D) && echo "  fuzz cc $<"
+	@clang-14 $(FUZZ_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+build/fuzz/%: build/fuzz/obj/tests/fuzz/%.o $(patsubst %.c,build/fuzz/obj/%.o,$(FUZZ_SRC))
+	@echo "  fuzz ld $@"
+	@clang-14 -fsanitize=fuzzer,address,undefined -o $@ $^ $(CORE_LIBS)
+-include $(shell find build/fuzz/obj -name '*.d' 2>/dev/null)
 fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (20)
 	@for f in $(FUZZERS); do mkdir -p $$f.corpus; echo "  $$f"; \
 	  $$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ $$f.corpus tests/fuzz/seeds/$${f##*/fuzz_} >$$f.log 2>&1 || \

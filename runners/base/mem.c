@@ -41,7 +41,9 @@ void *mem_alloc(size_t size)
 
 void *mem_zalloc(size_t count, size_t size)
 {
-	if (must_fail())
+	size_t total;
+
+	if (must_fail() || __builtin_mul_overflow(count, size, &total))
 		return NULL;
 	return calloc(count == 0 ? 1 : count, size == 0 ? 1 : size);
 }

@@ -77,6 +77,17 @@ static void field_before(const char *text, size_t end, char *out, size_t size)
 	}
 }
 
+/* jansson's message quotes the text up to the fault, which may be the middle of a character. */
+static void make_text(char *message)
+{
+	size_t length = strlen(message);
+	size_t at = 0;
+	bool bad;
+
+	while ((at += str_utf8_prefix(message + at, length - at, &bad)) < length)
+		message[at++] = '?';
+}
+
 int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 {
 	json_error_t why;
@@ -110,6 +121,7 @@ int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 		field_before(text, at, field, sizeof(field));
 		return err_show(e, ERR_LIMIT, "%s", field);
 	}
+	make_text(why.text);
 	return err_show(e, ERR_INVALID, "the body is not valid JSON: %s (line %d, column %d)",
 			why.text, why.line, why.column);
 }

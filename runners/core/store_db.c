@@ -39,7 +39,6 @@ int store_fail(struct store *db, unsigned int code, const char *text, const char
 	db->last_code = code;
 	if (store_code_lost(code)) {
 		kind = ERR_UNAVAILABLE;
-		store_disconnect(db);
 	} else if (code == ER_CON_COUNT_ERROR || code == ER_LOCK_DEADLOCK ||
 		   code == ER_LOCK_WAIT_TIMEOUT || code == ER_OPTION_PREVENTS_STATEMENT) {
 		kind = ERR_UNAVAILABLE;
@@ -48,7 +47,11 @@ int store_fail(struct store *db, unsigned int code, const char *text, const char
 	} else if (code == ER_DISK_FULL || code == ER_RECORD_FILE_FULL) {
 		kind = ERR_STORAGE;
 	}
-	return err_set(e, kind, 0, "%s: %s (%u)", what, text, code);
+	(void)err_set(e, kind, 0, "%s: %s (%u)", what, text, code);
+	/* last: text may belong to the connection */
+	if (store_code_lost(code))
+		store_disconnect(db);
+	return -1;
 }
 
 int store_open(const struct store_options *options, struct store **out, struct err *e)

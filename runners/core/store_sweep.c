@@ -31,11 +31,58 @@ static int delete_job(struct store *db, int64_t id, struct err *e)
 	return store_exec(db, STMT_JOB_DELETE, in, 1, NULL, e);
 }
 
+/* Lock order is by id everywhere. */
+static void sort_jobs(struct found *f)
+{
+	for (size_t i = 1; i < f->out->count; i++) {
+		char id[IDENT_UUID_SIZE];
+		int64_t job = f->job_ids[i];
+		size_t at = i;
+
+		memcpy(id, f->out->ids[i], sizeof(id));
+		for (; at > 0 && f->job_ids[at - 1] > job; at--) {
+			f->job_ids[at] = f->job_ids[at - 1];
+			memcpy(f->out->ids[at], f->out->ids[at - 1], sizeof(id));
+		}
+		f->job_ids[at] = job;
+		memcpy(f->out->ids[at], id, sizeof(id));
+	}
+}
+
+/* Keeps the jobs that are still queued and that nobody else holds; they are locked then. */
+static int lock_jobs(struct store *db, struct found *f, struct err *e)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < f->out->count; i++) {
+		struct store_value in[] = {SV_I64(f->job_ids[i])};
+		int got = store_query_row(db, STMT_JOB_EXPIRED_LOCK, in, 1, e);
+
+		store_done(db);
+		if (got < 0)
+			return -1;
+		if (got == 0)
+			continue;
+		if (kept != i) {
+			f->job_ids[kept] = f->job_ids[i];
+			memcpy(f->out->ids[kept], f->out->ids[i], IDENT_UUID_SIZE);
+		}
+		kept++;
+	}
+	f->out->count = kept;
+	return 0;
+}
+
+/* The look at the index takes no locks: SKIP LOCKED would keep the index entries of the rows that
+ * it skips, a claim does so with its own index, and each would wait for the other's. */
 static int queue_body(struct store *db, void *arg, struct err *e)
 {
 	struct found *f = arg;
 
 	if (store_query(db, STMT_JOB_EXPIRED, NULL, 0, e) != 0 || read_jobs(db, f, e) != 0)
+		return -1;
+	sort_jobs(f);
+	if (lock_jobs(db, f, e) != 0)
 		return -1;
 	for (size_t i = 0; i < f->out->count; i++) {
 		struct store_value end[] = {SV_TEXT("failed"), SV_TEXT("failed"),

@@ -86,6 +86,9 @@ static void test_encoding(void)
 	REFUSED(
 	    "{\"a\xe2\x98\x95\xe2\x98\x95\xe2\x98\x95\xe2\x98\x95\xe2\x98\x95\xe2\x98\x95\n\":1}");
 	REFUSED("{\"\\u0000\":1}");
+	/* a message that would quote half of a character */
+	REFUSED("{\"a\":\"x\\\xd3\x8b\"}");
+	REFUSED("{\"a\":\xd3\x8b}");
 }
 
 static void depth_is(size_t depth, bool good)

@@ -5,8 +5,10 @@
 #include "runners/base/str.h"
 #include "runners/core/store_private.h"
 
+#include <errno.h>
 #include <openssl/sha.h>
 #include <stdarg.h>
+#include <sys/stat.h>
 
 static __attribute__((noreturn)) void give_up(const char *what, const char *why)
 {
@@ -60,6 +62,12 @@ void api_open(struct api *api, const char *node)
 		give_up("policy", e.text);
 	mem_free(api->policy->node);
 	api->policy->node = mem_dup(node);
+	/* what these tests stage as root must not lie between the folders of the live programs */
+	mem_free(api->policy->paths.data);
+	api->policy->paths.data = mem_dup(test_dir());
+	(void)snprintf(path, sizeof(path), "%s/staging", test_dir());
+	if (api->policy->paths.data == NULL || (mkdir(path, 0770) != 0 && errno != EEXIST))
+		give_up("rig", "no folder for data");
 	api->db = api_store();
 	/* nobody listens there: notices of these tests go nowhere */
 	(void)snprintf(path, sizeof(path), "%s/no.sock", test_dir());

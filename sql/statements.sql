@@ -54,6 +54,21 @@ SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMI
 -- name: QUEUE_COUNT_USER
 SELECT COUNT(*) FROM job WHERE node = ? AND state = 'queued' AND tenant = ? AND user_id = ?;
 
+-- name: QUEUE_COUNT_PERSONA
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+  AND job.user_id = ? AND run.persona_id = ?;
+
+-- name: QUEUE_COUNT_WORKSPACE
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+  AND job.user_id = ? AND run.workspace_id = ?;
+
+-- name: QUEUE_COUNT_GROUP
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+  AND job.user_id = ? AND run.workspace_group_id = ?;
+
+-- name: RUN_JOB_EXISTS
+SELECT 1 FROM run JOIN job ON job.id = run.job_id WHERE run.id = ?;
+
 -- name: JOB_INSERT
 INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
 VALUES ('run', 'run', ?, ?, ?, ?, 0, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND);

@@ -173,15 +173,59 @@ static int check_key(struct store *db, struct create_work *w, struct err *e)
 	return 1;
 }
 
+struct queue_quota {
+	enum statement count;
+	int64_t limit;
+	const char *tag; /* whose waiting runs count; empty: not given */
+	const char *reason;
+	const char *scope;
+};
+
+/* The quotas of queued runs, in the contract's order (section 2.4); a tag counts within its user.
+ */
+static int check_quotas(struct store *db, struct create_work *w, struct err *e)
+{
+	const struct policy *p = w->context->policy;
+	const struct run_row *row = &w->request->row;
+	const struct queue_quota quotas[] = {
+	    {STMT_QUEUE_COUNT_USER, p->queue.max_per_user, w->caller->user,
+	     "user_queue_quota_exceeded", "user_id"},
+	    {STMT_QUEUE_COUNT_PERSONA, p->queue.max_per_persona, row->persona_id,
+	     "persona_queue_quota_exceeded", "persona_id"},
+	    {STMT_QUEUE_COUNT_WORKSPACE, p->queue.max_per_workspace, row->workspace_id,
+	     "workspace_queue_quota_exceeded", "workspace_id"},
+	    {STMT_QUEUE_COUNT_GROUP, p->queue.max_per_workspace_group, row->workspace_group_id,
+	     "workspace_group_queue_quota_exceeded", "workspace_group_id"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(quotas); i++) {
+		struct store_value in[] = {SV_TEXT(p->node), SV_TEXT(w->caller->tenant),
+					   SV_TEXT(w->caller->user), SV_TEXT(quotas[i].tag)};
+		int64_t waiting;
+
+		if (quotas[i].limit <= 0 || quotas[i].tag[0] == '\0')
+			continue;
+		if (store_query_row(db, quotas[i].count, in, i == 0 ? 3 : 4, e) != 1)
+			return -1;
+		waiting = store_i64(db, 0);
+		store_done(db);
+		if (waiting < quotas[i].limit)
+			continue;
+		w->out->queue_reason = quotas[i].reason;
+		w->out->queue_scope = quotas[i].scope;
+		w->out->queue_limit = quotas[i].limit;
+		w->out->result = RUN_QUEUE_FULL;
+		return 1;
+	}
+	return 0;
+}
+
 /* 1: over a limit (out is filled), 0: there is room, -1 error; *out_waiting is the queue's length.
  */
 static int check_queue(struct store *db, struct create_work *w, int64_t *out_waiting, struct err *e)
 {
 	const struct policy *policy = w->context->policy;
 	struct store_value all[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length)};
-	struct store_value mine[] = {SV_TEXT(policy->node), SV_TEXT(w->caller->tenant),
-				     SV_TEXT(w->caller->user)};
-	int64_t user_waiting;
 
 	*out_waiting = 0;
 	if (policy->queue.max_length > 0) {
@@ -197,19 +241,7 @@ static int check_queue(struct store *db, struct create_work *w, int64_t *out_wai
 		w->out->result = RUN_QUEUE_FULL;
 		return 1;
 	}
-	if (policy->queue.max_per_user <= 0)
-		return 0;
-	if (store_query_row(db, STMT_QUEUE_COUNT_USER, mine, ARRAY_LEN(mine), e) != 1)
-		return -1;
-	user_waiting = store_i64(db, 0);
-	store_done(db);
-	if (user_waiting < policy->queue.max_per_user)
-		return 0;
-	w->out->queue_reason = "user_queue_quota_exceeded";
-	w->out->queue_scope = "user_id";
-	w->out->queue_limit = policy->queue.max_per_user;
-	w->out->result = RUN_QUEUE_FULL;
-	return 1;
+	return check_quotas(db, w, e);
 }
 
 static const char *or_null(const char *text)

@@ -215,6 +215,14 @@ static bool path_is_good(const char *path)
 	}
 }
 
+/* "a" is above "a/b". */
+static bool is_above(const char *folder, const char *path)
+{
+	const char *rest = str_after(path, folder);
+
+	return rest != NULL && rest[0] == '/';
+}
+
 static int decode_file(const json_t *item, size_t index, struct run_spec *spec, struct buf *blob,
 		       struct err *e)
 {
@@ -228,9 +236,18 @@ static int decode_file(const json_t *item, size_t index, struct run_spec *spec, 
 		    "files[%zu].path must be a relative path of at most %d bytes without empty, "
 		    "\".\" or \"..\" segments and without NUL",
 		    index, LIMIT_PATH_BYTES);
-	for (size_t k = 0; k < spec->file_count; k++)
-		if (str_equal(spec->files[k].path, path))
+	for (size_t k = 0; k < spec->file_count; k++) {
+		const char *other = spec->files[k].path;
+
+		if (str_equal(other, path))
 			return err_show(e, ERR_INVALID, "files[%zu].path is there twice", index);
+		if (is_above(other, path) || is_above(path, other))
+			return err_show(
+			    e, ERR_INVALID,
+			    "files[%zu].path and files[%zu].path: one is a folder of the "
+			    "other",
+			    index, k);
+	}
 	if (!json_is_string(content) ||
 	    str_unbase64(blob, json_string_value(content), json_string_length(content)) != 0) {
 		if (buf_error(blob) == ERR_NOMEM)

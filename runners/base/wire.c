@@ -130,22 +130,26 @@ bool wire_done(const struct wire_reader *r)
 	return !r->failed && r->left == 0;
 }
 
+static uint32_t crc_table[256];
+
+/* Before main, so that threads find it made. */
+static __attribute__((constructor)) void make_crc_table(void)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		uint32_t v = i;
+
+		for (int k = 0; k < 8; k++)
+			v = (v & 1) != 0 ? v >> 1 ^ UINT32_C(0x82F63B78) : v >> 1;
+		crc_table[i] = v;
+	}
+}
+
 uint32_t wire_crc32c(uint32_t crc, const void *data, size_t length)
 {
-	static uint32_t table[256];
 	const unsigned char *p = data;
 
-	if (table[1] == 0) {
-		for (uint32_t i = 0; i < 256; i++) {
-			uint32_t v = i;
-
-			for (int k = 0; k < 8; k++)
-				v = (v & 1) != 0 ? v >> 1 ^ UINT32_C(0x82F63B78) : v >> 1;
-			table[i] = v;
-		}
-	}
 	crc = ~crc;
 	for (size_t i = 0; i < length; i++)
-		crc = crc >> 8 ^ table[(crc ^ p[i]) & 0xFF];
+		crc = crc >> 8 ^ crc_table[(crc ^ p[i]) & 0xFF];
 	return ~crc;
 }

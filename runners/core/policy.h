@@ -84,7 +84,6 @@ struct policy {
 		int64_t ws_max_total;
 		int64_t ws_max_per_user;
 		int64_t ws_max_per_run;
-		int64_t send_queue_bytes;
 		int64_t sweep_ms;
 	} gate;
 	struct {
@@ -119,7 +118,6 @@ struct policy {
 		int64_t row_ttl_days;
 		int64_t max_cpu_milli;
 		int64_t max_mem_mb;
-		int64_t max_upload_mb;
 		struct policy_list spec_versions;
 		int64_t workspace_inodes;
 		int64_t tmp_mb;
@@ -142,7 +140,6 @@ struct policy {
 		int64_t host_reserve_mb;
 		int64_t slots_max;
 		bool usr_local;
-		int64_t disconnect_grace_ms;
 	} box;
 	struct {
 		int64_t min_free_pct;

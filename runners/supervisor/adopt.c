@@ -38,6 +38,7 @@ void task_adopt(struct supervisor *sup, struct jobs_event *event)
 		task_finish(task);
 	} else {
 		task->output_open = true;
+		task->output.heartbeat_gap_us = sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS;
 	}
 	mem_free(event->spec);
 }

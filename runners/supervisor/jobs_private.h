@@ -52,6 +52,7 @@ struct jobs {
 	int64_t next_poll_us;
 	int64_t next_wishes_us;
 	int64_t next_retention_us;
+	int64_t next_strays_us;
 	int64_t next_watch_us;
 	bool was_down;
 };

@@ -27,7 +27,7 @@ void output_close(struct output *out)
 
 int output_start(struct output *out, int64_t now_us, struct err *e)
 {
-	out->heartbeat_us = now_us + OUTPUT_HEARTBEAT_US;
+	out->heartbeat_us = now_us + out->heartbeat_gap_us;
 	return out->spool.has_start ? 0 : spool_append_start(&out->spool, e);
 }
 
@@ -155,7 +155,7 @@ int output_tick(struct output *out, int64_t now_us, bool everything, bool *out_c
 			return -1;
 	}
 	if (out->heartbeat_us != 0 && now_us >= out->heartbeat_us && !everything) {
-		out->heartbeat_us = now_us + OUTPUT_HEARTBEAT_US;
+		out->heartbeat_us = now_us + out->heartbeat_gap_us;
 		*out_changed = true;
 		return spool_append(&out->spool, SPOOL_HEARTBEAT, NULL, 0, e);
 	}

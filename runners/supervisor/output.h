@@ -11,8 +11,7 @@
 
 #include "runners/core/spool.h"
 
-#define OUTPUT_HOLD_US      (50 * 1000LL)
-#define OUTPUT_HEARTBEAT_US (10 * 1000000LL)
+#define OUTPUT_HOLD_US (50 * 1000LL)
 
 struct output_tail {
 	unsigned char bytes[4];
@@ -27,6 +26,7 @@ struct output {
 	uint64_t seen_bytes; /* all that was printed */
 	bool truncated;
 	struct output_tail tails[2]; /* stdout, stderr */
+	int64_t heartbeat_gap_us;    /* the policy's; set before output_start */
 	int64_t heartbeat_us;        /* when the next one is due; 0: none */
 };
 

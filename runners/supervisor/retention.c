@@ -5,7 +5,15 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
+#include "runners/core/spool.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #define RETENTION_MAX 50
+#define STRAY_AGE_SEC 3600
 
 struct retention_work {
 	const struct policy *policy;
@@ -95,4 +103,63 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 			gone(w->ids[i], arg);
 	} while (w->count == RETENTION_MAX);
 	return 0;
+}
+
+/* Removes the entry when it is old and the statement finds no row for its id. */
+static int judge_stray(struct store *db, const struct policy *policy, const char *kind,
+		       enum statement alive, const char *id, size_t *count, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(id)};
+	int got = store_query_row(db, alive, in, 1, e);
+
+	store_done(db);
+	if (got != 0)
+		return got < 0 ? -1 : 0;
+	(*count)++;
+	return spool_remove(policy->paths.data, kind, id, e);
+}
+
+static int sweep_folder(struct store *db, const struct policy *policy, const char *kind,
+			enum statement alive, const char *path, size_t *count, struct err *e)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+
+	if (dir == NULL)
+		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", path);
+	while (e->code == ERR_NONE && (entry = readdir(dir)) != NULL) {
+		struct stat info;
+
+		if (!ident_is_uuid(entry->d_name) ||
+		    fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+		    info.st_mtime > time(NULL) - STRAY_AGE_SEC)
+			continue;
+		if (judge_stray(db, policy, kind, alive, entry->d_name, count, e) != 0)
+			break;
+	}
+	(void)closedir(dir);
+	return e->code == ERR_NONE ? 0 : -1;
+}
+
+static int sweep_kind(struct store *db, const struct policy *policy, const char *kind,
+		      enum statement alive, size_t *count, struct err *e)
+{
+	for (unsigned int i = 0; i < 256; i++) {
+		char path[SPOOL_PATH_BYTES];
+
+		(void)snprintf(path, sizeof(path), "%s/%s/%02x", policy->paths.data, kind, i);
+		if (sweep_folder(db, policy, kind, alive, path, count, e) != 0)
+			return -1;
+	}
+	return 0;
+}
+
+int retention_strays(struct store *db, const struct policy *policy, size_t *out_count,
+		     struct err *e)
+{
+	*out_count = 0;
+	if (sweep_kind(db, policy, "staging", STMT_RUN_JOB_EXISTS, out_count, e) != 0 ||
+	    sweep_kind(db, policy, "spool", STMT_RUN_EXISTS, out_count, e) != 0)
+		return -1;
+	return sweep_kind(db, policy, "artifacts", STMT_RUN_EXISTS, out_count, e);
 }

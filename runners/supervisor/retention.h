@@ -14,4 +14,12 @@ typedef void retention_gone(const char *run_id, void *arg);
 int retention_sweep(struct store *db, const struct policy *policy, retention_gone *gone, void *arg,
 		    struct err *e);
 
+/*
+ * Folders of <data>/spool and <data>/artifacts that no row names, and staged files that no job
+ * waits for, older than an hour: what a crash between two steps may leave. Removed here; *out_count
+ * is how many.
+ */
+int retention_strays(struct store *db, const struct policy *policy, size_t *out_count,
+		     struct err *e);
+
 #endif

@@ -272,6 +272,7 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 		task_finish(task);
 	} else {
 		task->output_open = true;
+		task->output.heartbeat_gap_us = sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS;
 		task->state = TASK_WANTS_BOX;
 		task->startup_deadline_us =
 		    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;

@@ -274,7 +274,7 @@ static void end_one(struct store *db, struct worker *w, struct claims *c)
 static void be_born(struct store *db, struct worker *w, char instance[IDENT_UUID_SIZE])
 {
 	struct err e = ERR_INIT;
-	struct store_value in[2];
+	struct store_value in[3];
 
 	if (instance[0] != '\0') {
 		(void)pthread_mutex_lock(&dead_lock);
@@ -286,7 +286,8 @@ static void be_born(struct store *db, struct worker *w, char instance[IDENT_UUID
 		abort();
 	in[0] = SV_TEXT(instance);
 	in[1] = SV_TEXT(NODE);
-	if (store_exec(db, STMT_RUNNER_INSERT, in, 2, NULL, &e) != 0)
+	in[2] = SV_BYTES("0123456789abcdef", 16);
+	if (store_exec(db, STMT_RUNNER_INSERT, in, 3, NULL, &e) != 0)
 		note_failure(w, &e);
 }
 

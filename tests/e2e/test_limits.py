@@ -161,9 +161,76 @@ def staging_does_not_stay():
     run = c.run(["cat", "f"], files=[{"path": "f", "content_b64": "eA=="}])
     check.equal(output(run), b"x")
     check.equal(glob.glob(f"{c.DATA_DIR}/staging/*/{run['id']}"), [])
+    answer = c.request("POST", RUNS, c.run_body(["true"], files=[{"path": p, "content_b64": ""} for p in ("a/b", "a")]))
+    check.equal((answer.status, answer.json()["error"]["code"]), (422, "invalid_inline_file"))
     answer = c.request("POST", RUNS, c.run_body(["cat", "f"], base_image="nope", files=[{"path": "f", "content_b64": "eA=="}]))
     check.equal(answer.status, 422)
     check.equal(glob.glob(f"{c.DATA_DIR}/staging/*/*"), [])
+
+
+@check.test
+def strays_are_removed():
+    """What a crash between two steps may leave: files that no row names, older than an hour."""
+    import pwd
+    stray, fresh = "01900000-0000-7000-8000-0000000000aa", "01900000-0000-7000-8000-0000000000ab"
+    paths = []
+    for kind, owner in (("spool", "cordon-run"), ("artifacts", "cordon-run"), ("staging", "cordon-web")):
+        for name in (stray, fresh):
+            folder = f"{c.DATA_DIR}/{kind}/{name[-2:]}"
+            made = not os.path.isdir(folder)
+            os.makedirs(folder, exist_ok=True)
+            path = f"{folder}/{name}"
+            if kind == "staging":
+                open(path, "w").close()
+            else:
+                os.makedirs(path, exist_ok=True)
+                open(path + "/log", "w").close()
+            for each in ([folder] if made else []) + [path] + ([path + "/log"] if kind != "staging" else []):
+                os.chown(each, pwd.getpwnam(owner).pw_uid, os.stat(f"{c.DATA_DIR}/{kind}").st_gid)
+                os.chmod(each, 0o770)
+            if name == stray:
+                os.utime(path, (time.time() - 7200,) * 2)
+            paths.append((path, name == stray))
+    os.kill(c.program_pid("cordon-runner"), signal.SIGTERM)
+    check.wait_for(lambda: not any(os.path.exists(p) for p, old in paths if old), 20, "the old ones to go")
+    check.true(all(os.path.exists(p) for p, old in paths if not old))
+    for path, old in paths:
+        if not old:
+            subprocess.run(["rm", "-r", path], check=True)
+
+
+@check.test
+def queue_quota_of_a_tag():
+    template = "queue:\n  max_per_workspace: 3\n  max_per_user: 5\n"
+    with open(c.POLICY) as file:
+        good = file.read()
+    check.has_not(good, "queue:")
+    try:
+        with open(c.POLICY, "w") as file:
+            file.write(good + template)
+        with Off("cordon-runner"):
+            os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
+            time.sleep(1)
+            made = []
+
+            def post(**more):
+                answer = c.request("POST", RUNS, c.run_body(["true"], **more), headers={"Prefer": "respond-async"})
+                if answer.status == 200:
+                    made.append(answer.json()["id"])
+                    return 200
+                details = answer.json()["error"]["details"]
+                return (answer.status, details["reason"], details["quota_scope"], details["limit"])
+
+            check.equal([post(workspace_id="w") for _ in range(3)], [200] * 3)
+            check.equal(post(workspace_id="w"), (429, "workspace_queue_quota_exceeded", "workspace_id", 3))
+            check.equal([post(workspace_id="v"), post()], [200, 200])
+            check.equal(post(), (429, "user_queue_quota_exceeded", "user_id", 5))
+            for run_id in made:
+                c.request("POST", f"{RUNS}/{run_id}/cancel")
+    finally:
+        with open(c.POLICY, "w") as file:
+            file.write(good)
+        os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
 
 
 @check.test

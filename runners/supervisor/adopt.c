@@ -32,13 +32,13 @@ void task_adopt(struct supervisor *sup, struct jobs_event *event)
 		  task->claim.run_id);
 	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
 	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
-			(uint64_t)task->spec.log_bytes, &e) != 0) {
+			(uint64_t)task->spec.log_bytes,
+			sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS, &e) != 0) {
 		log_err(LOG_ERROR, "adopt", &e, "run=%s", task->claim.run_id);
 		task->stop = STOP_BACKEND;
 		task_finish(task);
 	} else {
 		task->output_open = true;
-		task->output.heartbeat_gap_us = sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS;
 	}
 	mem_free(event->spec);
 }

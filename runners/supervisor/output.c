@@ -3,10 +3,11 @@
 #include "runners/base/str.h"
 
 int output_open(struct output *out, const char *data_dir, const char *run_id, uint64_t cap_bytes,
-		struct err *e)
+		int64_t heartbeat_gap_us, struct err *e)
 {
 	memset(out, 0, sizeof(*out));
 	out->cap_bytes = cap_bytes;
+	out->heartbeat_gap_us = heartbeat_gap_us;
 	if (spool_create(&out->spool, data_dir, run_id, e) != 0)
 		return -1;
 	out->kept_bytes = out->spool.stream_bytes[0] + out->spool.stream_bytes[1];

@@ -32,7 +32,7 @@ struct output {
 
 /* Opens the log; one that an earlier runner began is continued (out->spool tells what is there). */
 int output_open(struct output *out, const char *data_dir, const char *run_id, uint64_t cap_bytes,
-		struct err *e);
+		int64_t heartbeat_gap_us, struct err *e);
 void output_close(struct output *out);
 /* The start record; heartbeats begin. */
 int output_start(struct output *out, int64_t now_us, struct err *e);

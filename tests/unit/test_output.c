@@ -20,7 +20,7 @@ static void start(struct output *out, uint64_t cap)
 	(void)snprintf(path, sizeof(path), "%s/spool", data);
 	(void)mkdir(path, 0700);
 	(void)snprintf(id, sizeof(id), "0190a5c0-0000-7000-8000-%012x", ++serial);
-	CU_ASSERT_EQUAL_FATAL(output_open(out, data, id, cap, &e), 0);
+	CU_ASSERT_EQUAL_FATAL(output_open(out, data, id, cap, 10000000, &e), 0);
 }
 
 struct seen {

@@ -222,5 +222,28 @@ fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (20)
 bench: all $(BENCH) ## ratios against bubblewrap and nginx, one run
 	@bash tests/bench/bench.sh $(BUILD)
 
+# --- install -----------------------------------------------------------------------------------------------------
+
+.PHONY: install
+DESTDIR ?=
+SHARE := $(DESTDIR)/usr/share/cordon
+install: all ## install below DESTDIR: programs, units, users, folders, sql, nginx, documents
+	install -d $(DESTDIR)/usr/bin $(DESTDIR)/usr/libexec/cordon $(DESTDIR)/usr/lib/systemd/system \
+	  $(DESTDIR)/usr/lib/sysusers.d $(DESTDIR)/usr/lib/tmpfiles.d $(SHARE)/sql/migrations $(SHARE)/nginx \
+	  $(DESTDIR)/usr/share/doc/cordon/faces $(DESTDIR)/etc/cordon
+	install -m 755 $(BUILD)/bin/cordonctl $(DESTDIR)/usr/bin/
+	install -m 755 $(addprefix $(BUILD)/bin/,cordon-fcgi cordon-gate cordon-runner cordon-box cordon-init) \
+	  $(DESTDIR)/usr/libexec/cordon/
+	install -m 644 systemd/*.service systemd/*.socket $(DESTDIR)/usr/lib/systemd/system/
+	install -m 644 systemd/cordon.sysusers $(DESTDIR)/usr/lib/sysusers.d/cordon.conf
+	install -m 644 systemd/cordon.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/cordon.conf
+	install -m 644 sql/*.sql $(SHARE)/sql/
+	install -m 644 sql/migrations/*.sql $(SHARE)/sql/migrations/
+	install -m 644 nginx/*.conf nginx/*.in $(SHARE)/nginx/
+	install -m 755 nginx/render.sh $(SHARE)/nginx/
+	install -m 644 README.md docs/*.md docs/*.svg $(DESTDIR)/usr/share/doc/cordon/
+	install -m 644 docs/faces/*.md $(DESTDIR)/usr/share/doc/cordon/faces/
+	[ -e $(DESTDIR)/etc/cordon/policy.yaml ] || install -m 644 systemd/policy.yaml $(DESTDIR)/etc/cordon/policy.yaml
+
 clean: ## remove what make built
 	rm -rf build build-* compile_commands.json

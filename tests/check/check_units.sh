@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# check_units.sh BUILD: installs below a scratch folder and lets systemd judge the units there; the policy that is installed is good, and users and
+# folders of sysusers and tmpfiles are those that the private stack makes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+build=${1:-build}
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+if ! make -s install BUILD="$build" DESTDIR="$root" >"$root/log" 2>&1; then
+  cat "$root/log"
+  exit 1
+fi
+status=0
+# systemd's own units and the programs that ours name
+for dir in usr/lib/systemd/system usr/bin bin; do mkdir -p "$root/$dir"; done
+for unit in network.target local-fs.target sockets.target multi-user.target basic.target sysinit.target shutdown.target; do
+  printf '[Unit]\nDescription=%s\n' "$unit" >"$root/usr/lib/systemd/system/$unit"
+done
+printf '#!/bin/sh\n' >"$root/bin/kill"
+chmod 755 "$root/bin/kill"
+for unit in systemd/*.service systemd/*.socket; do
+  if ! out=$(systemd-analyze verify --root="$root" --recursive-errors=no --man=no "${unit##*/}" 2>&1); then
+    printf '%s:\n%s\n' "$unit" "$out"
+    status=1
+  fi
+done
+if ! "$build/bin/cordonctl" --policy "$root/etc/cordon/policy.yaml" --check-config; then status=1; fi
+# the same folders with the same modes in both places
+want=$(sed -nE 's|^d /run/cordon/([a-z-]+) +0?([0-7]+) +([a-z-]+) +([a-z-]+) .*|\1 \3 \4 \2|p' systemd/cordon.tmpfiles | sort)
+# shellcheck disable=SC2016
+have=$(sed -nE 's|^ *folder "\$RUN/([a-z-]+)" ([a-z-]+) ([a-z-]+) ([0-7]+)$|\1 \2 \3 \4|p' tests/stack/up.sh | grep -v '^db ' | sort)
+if [ "$want" != "$have" ]; then
+  echo "systemd/cordon.tmpfiles and tests/stack/up.sh differ:"
+  diff <(echo "$want") <(echo "$have")
+  status=1
+fi
+exit $status

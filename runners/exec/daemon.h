@@ -4,7 +4,9 @@
  *
  *	main.c	    options, start, loop, stop
  *	client.c    connections of the caller: records in, records out
- *	box.c	    the life of a box: create, ready, end, the slot free again
+ *	box.c	    the life of a box: ready, end, the slot free again
+ *	box_make.c  the making of a box
+ *	box_verbs.c what the caller asks for
  *	slot.c	    what a slot keeps: ids, user namespace, groups
  *	zygote.c    the zygote process: start, requests, replies, its death
  *	image_host.c, cgroup_*.c, filter.c, box_limits.c
@@ -132,7 +134,6 @@ void client_broadcast(struct daemon *d, const struct box_reply *reply);
 void client_close_all(struct daemon *d);
 
 /* box.c */
-void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
 void box_refuse(struct daemon *d, uint64_t client, uint64_t tag, uint32_t verb, enum box_code code,
 		int sys, const char *text);
 void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pidfd);
@@ -141,6 +142,28 @@ void box_end_all(struct daemon *d);
 bool box_any(const struct daemon *d);
 /* Deadlines and rechecks; the next time that something is due, INT64_MAX for none. */
 int64_t box_turn(struct daemon *d, int64_t now_us);
+
+/* box.c, for box_make.c and box_verbs.c */
+void box_fill_reply(struct box_reply *r, const struct slot *s);
+void box_answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_code code, int sys,
+		     const char *text);
+/* -1 when too many wait already. */
+int box_add_pending(struct slot *s, uint64_t client, const struct box_request *request);
+void box_read_stats(struct daemon *d, struct slot *s);
+/* The watch of a slot's control socket. */
+void box_on_control(struct daemon *d, void *ctx, uint32_t events);
+/* Kills; the box is over at a later event or turn. */
+void box_begin_end(struct slot *s);
+void box_fail_create(struct slot *s, enum box_code code, int sys, const char *text);
+void box_check_ended(struct daemon *d, struct slot *s);
+/* Nothing is left of it: answers who waits for that. */
+void box_ended(struct daemon *d, struct slot *s);
+
+/* box_make.c */
+void box_create(struct daemon *d, uint64_t client, const struct box_request *request);
+
+/* box_verbs.c */
+void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
 
 /* slot.c */
 /* The instance's name and the block of ids belong to one cordon-box only. */

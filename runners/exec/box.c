@@ -128,6 +128,7 @@ static void forget_listener(struct daemon *d, struct slot *s)
 
 static void free_slot(struct daemon *d, struct slot *s)
 {
+	adopt_forget(d, s);
 	forget_listener(d, s);
 	watch_close(d, &s->control);
 	watch_close(d, &s->pidfd);
@@ -173,6 +174,8 @@ static void reap_strays(const struct daemon *d)
 void box_ended(struct daemon *d, struct slot *s)
 {
 	box_read_stats(d, s);
+	s->stats.pids = 0;
+	adopt_forget(d, s);
 	forget_listener(d, s);
 	if (s->pid == 0)
 		reap_strays(d);
@@ -260,8 +263,15 @@ static void fail_stage(struct slot *s, int stage, int sys)
 
 static void check_ready(struct daemon *d, struct slot *s)
 {
+	struct err e = ERR_INIT;
+
 	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
 		return;
+	if (adopt_keep(d, s, &e) != 0) {
+		log_err(LOG_ERROR, "slot_file", &e, "slot=%u run=%s", s->number, s->run_id);
+		box_fail_create(s, BOX_ERR_FAILED, e.sys, "the slot file cannot be written");
+		return;
+	}
 	s->state = BOX_LIVE;
 	box_answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
 }
@@ -305,7 +315,7 @@ static void tell_died(struct daemon *d, struct slot *s)
 }
 
 /* pid 1 of a box has ended. */
-static void on_pidfd(struct daemon *d, void *ctx, uint32_t events)
+void box_on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 {
 	struct slot *s = ctx;
 	siginfo_t info;
@@ -320,6 +330,8 @@ static void on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 	}
 	s->reaped = true;
 	s->end_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+	if (s->adopted) /* somebody else's child: its status went there */
+		s->end_status = BOX_STATUS_UNKNOWN;
 	watch_close(d, &s->pidfd);
 	if (s->state == BOX_BUILDING) {
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
@@ -349,7 +361,7 @@ void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pi
 	}
 	s->replied = true;
 	s->pid = reply->pid;
-	if (pidfd >= 0 && watch_open(d, &s->pidfd, pidfd, on_pidfd, s, &e) != 0) {
+	if (pidfd >= 0 && watch_open(d, &s->pidfd, pidfd, box_on_pidfd, s, &e) != 0) {
 		log_err(LOG_ERROR, "watch", &e, "slot=%u", s->number);
 		(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
 		(void)close(pidfd);
@@ -442,11 +454,18 @@ int64_t box_turn(struct daemon *d, int64_t now_us)
 	return next;
 }
 
+static bool lives_on(const struct daemon *d, const struct slot *s)
+{
+	return !d->end_boxes && (s->state == BOX_LIVE || s->state == BOX_FROZEN);
+}
+
 void box_end_all(struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++) {
 		struct slot *s = &d->slots[i];
 
+		if (lives_on(d, s))
+			continue;
 		s->free_when_ended = true;
 		if (s->state == BOX_BUILDING)
 			box_fail_create(s, BOX_ERR_BUSY, 0, "cordon-box is stopping");
@@ -460,7 +479,7 @@ void box_end_all(struct daemon *d)
 bool box_any(const struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++)
-		if (d->slots[i].state != BOX_STATE_NONE)
+		if (d->slots[i].state != BOX_STATE_NONE && !lives_on(d, &d->slots[i]))
 			return true;
 	return false;
 }

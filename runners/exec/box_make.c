@@ -18,7 +18,8 @@
 static struct slot *free_slot_find(struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++)
-		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired)
+		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired &&
+		    !cgroup_slot_is_charged(&d->slots[i].groups))
 			return &d->slots[i];
 	return NULL;
 }
@@ -97,6 +98,7 @@ static void reset_box(struct daemon *d, struct slot *s, const struct box_request
 	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
 	s->agent_path[0] = '\0';
 	s->free_when_ended = false;
+	s->adopted = false;
 	s->replied = false;
 	s->ready = false;
 	s->reaped = false;
@@ -110,6 +112,24 @@ static void reset_box(struct daemon *d, struct slot *s, const struct box_request
 	memset(&s->stats, 0, sizeof(s->stats));
 	memset(s->pending, 0, sizeof(s->pending));
 	s->state = BOX_BUILDING;
+}
+
+/* A create that repeats the run id of a box that we took over: the answer to the first create was
+ * lost with the earlier cordon-box, so nobody knows of that box or ever will. */
+static void end_forgotten(struct daemon *d, const char *run_id)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		if (!s->adopted || s->state == BOX_STATE_NONE || !str_equal(s->run_id, run_id))
+			continue;
+		log_event(LOG_WARNING, "box_forgotten", "slot=%u run=%s", s->number, run_id);
+		s->free_when_ended = true;
+		if (s->state == BOX_DEAD)
+			box_ended(d, s);
+		else
+			box_begin_end(s);
+	}
 }
 
 void box_create(struct daemon *d, uint64_t client, const struct box_request *request)
@@ -126,6 +146,7 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
 		return;
 	}
+	end_forgotten(d, request->run_id);
 	s = free_slot_find(d);
 	if (s == NULL) {
 		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,

@@ -140,8 +140,9 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 	@mkdir -p $(@D); echo "  ld $@"
 	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^
 
-# two modules of programs that unit and api tests look into
+# modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
+$(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_suites: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
@@ -203,7 +204,7 @@ docs: $(TOOLS) ## make docs/policy.md and docs/errors.md again from their tables
 # every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_SRC := $(BASE_SRC) $(CORE_SRC) $(HANDLERS_SRC) fcgi/router.c
+FUZZ_SRC := $(BASE_SRC) $(CORE_SRC) $(HANDLERS_SRC) fcgi/router.c runners/exec/slot_file.c
 FUZZ_FLAGS := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -std=gnu17 $(CPPFLAGS) \
   -DALLOW_MALLOC -DALLOW_FORK -DALLOW_STRTO
 build/fuzz/obj/%.o: %.c | $(READY) $(GENERATED)

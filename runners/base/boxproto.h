@@ -25,6 +25,7 @@
 #define BOX_MAX_SLOTS       1024
 #define BOX_NO_SLOT         UINT32_MAX
 #define BOX_DEADLINE_MAX_MS 60000U
+#define BOX_STATUS_UNKNOWN  (-1) /* end_status of a box that an earlier cordon-box made */
 
 enum box_verb {
 	BOX_PROBE = 1,

@@ -1,5 +1,5 @@
 /*
- * The life of a box.
+ * The life of a box. Its making is in box_make.c, what the caller asks for in box_verbs.c.
  *
  *	NONE -> BUILDING -> LIVE <-> FROZEN -> ENDING -> DEAD (kill, or its own death) -> NONE
  *					       ENDING -> NONE (destroy, failed create)
@@ -13,10 +13,7 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/fdio.h"
-#include "runners/base/ident.h"
 #include "runners/base/log.h"
-#include "runners/base/str.h"
-#include "runners/exec/image.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +22,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define AGENT_BACKLOG 64
-#define WORKSPACE_UID 1000
 #define RECHECK_US    1000
 #define KILL_AGAIN_US (500 * CLOCK_US_PER_MS)
 #define GIVE_UP_US    (5 * CLOCK_US_PER_S)
-#define TOKEN_DIGITS  12
 
 static const uint32_t default_deadline_ms[BOX_VERB__MAX] = {
     [BOX_CREATE] = 5000, [BOX_KILL] = 10000, [BOX_DESTROY] = 10000,
@@ -39,7 +33,7 @@ static const uint32_t default_deadline_ms[BOX_VERB__MAX] = {
 
 /* --- replies -------------------------------------------------------------------------------- */
 
-static void fill_reply(struct box_reply *r, const struct slot *s)
+void box_fill_reply(struct box_reply *r, const struct slot *s)
 {
 	memset(r, 0, sizeof(*r));
 	r->version = BOX_VERSION;
@@ -60,7 +54,7 @@ void box_refuse(struct daemon *d, uint64_t client, uint64_t tag, uint32_t verb, 
 {
 	struct box_reply r;
 
-	fill_reply(&r, NULL);
+	box_fill_reply(&r, NULL);
 	r.tag = tag;
 	r.verb = verb < BOX_VERB__MAX ? verb : 0;
 	r.code = code;
@@ -74,7 +68,7 @@ static void answer(struct daemon *d, struct pending *p, const struct slot *s, en
 {
 	struct box_reply r;
 
-	fill_reply(&r, s);
+	box_fill_reply(&r, s);
 	r.tag = p->tag;
 	r.verb = p->verb;
 	r.code = code;
@@ -84,15 +78,15 @@ static void answer(struct daemon *d, struct pending *p, const struct slot *s, en
 	p->client = 0;
 }
 
-static void answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_code code,
-			int sys, const char *text)
+void box_answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_code code, int sys,
+		     const char *text)
 {
 	for (int i = 0; i < DAEMON_MAX_PENDING; i++)
 		if (s->pending[i].client != 0 && s->pending[i].verb == verb)
 			answer(d, &s->pending[i], s, code, sys, text);
 }
 
-static int add_pending(struct slot *s, uint64_t client, const struct box_request *request)
+int box_add_pending(struct slot *s, uint64_t client, const struct box_request *request)
 {
 	uint32_t ms =
 	    request->deadline_ms != 0 ? request->deadline_ms : default_deadline_ms[request->verb];
@@ -111,7 +105,7 @@ static int add_pending(struct slot *s, uint64_t client, const struct box_request
 	return -1;
 }
 
-static void read_stats(struct daemon *d, struct slot *s)
+void box_read_stats(struct daemon *d, struct slot *s)
 {
 	int64_t until = s->ended_us != 0 ? s->ended_us : clock_monotonic_us();
 
@@ -134,6 +128,7 @@ static void forget_listener(struct daemon *d, struct slot *s)
 
 static void free_slot(struct daemon *d, struct slot *s)
 {
+	adopt_forget(d, s);
 	forget_listener(d, s);
 	watch_close(d, &s->control);
 	watch_close(d, &s->pidfd);
@@ -150,9 +145,9 @@ static void retire(struct daemon *d, struct slot *s)
 {
 	log_event(LOG_ERROR, "slot_retired", "slot=%u run=%s", s->number, s->run_id);
 	s->retired = true;
-	answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
-	answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
-	answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	box_answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
+	box_answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
+	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
 	free_slot(d, s);
 }
 
@@ -176,19 +171,21 @@ static void reap_strays(const struct daemon *d)
 }
 
 /* All processes are gone and the groups are empty. */
-static void ended(struct daemon *d, struct slot *s)
+void box_ended(struct daemon *d, struct slot *s)
 {
-	read_stats(d, s);
+	box_read_stats(d, s);
+	s->stats.pids = 0;
+	adopt_forget(d, s);
 	forget_listener(d, s);
 	if (s->pid == 0)
 		reap_strays(d);
 	s->state = BOX_DEAD;
 	s->recheck_us = 0;
-	answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
-	answer_verb(d, s, BOX_KILL, BOX_OK, 0, "");
-	answer_verb(d, s, BOX_FREEZE, BOX_ERR_BUSY, 0, "the box has ended");
-	answer_verb(d, s, BOX_THAW, BOX_ERR_BUSY, 0, "the box has ended");
-	answer_verb(d, s, BOX_DESTROY, BOX_OK, 0, "");
+	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	box_answer_verb(d, s, BOX_KILL, BOX_OK, 0, "");
+	box_answer_verb(d, s, BOX_FREEZE, BOX_ERR_BUSY, 0, "the box has ended");
+	box_answer_verb(d, s, BOX_THAW, BOX_ERR_BUSY, 0, "the box has ended");
+	box_answer_verb(d, s, BOX_DESTROY, BOX_OK, 0, "");
 	if (s->free_when_ended)
 		free_slot(d, s);
 }
@@ -199,12 +196,12 @@ static bool no_process(const struct slot *s)
 	return s->reaped || (s->replied && s->pid == 0);
 }
 
-static void check_ended(struct daemon *d, struct slot *s)
+void box_check_ended(struct daemon *d, struct slot *s)
 {
 	int64_t now = clock_monotonic_us();
 
 	if (no_process(s) && cgroup_slot_empty(&s->groups)) {
-		ended(d, s);
+		box_ended(d, s);
 		return;
 	}
 	if (now >= s->give_up_us) {
@@ -224,7 +221,7 @@ static void kill_box(struct slot *s)
 		cgroup_slot_kill(&s->groups);
 }
 
-static void begin_end(struct slot *s)
+void box_begin_end(struct slot *s)
 {
 	if (s->state == BOX_ENDING || s->state == BOX_DEAD || s->state == BOX_STATE_NONE)
 		return;
@@ -238,7 +235,7 @@ static void begin_end(struct slot *s)
 	s->recheck_us = clock_monotonic_us() + RECHECK_US;
 }
 
-static void fail_create(struct slot *s, enum box_code code, int sys, const char *text)
+void box_fail_create(struct slot *s, enum box_code code, int sys, const char *text)
 {
 	if (s->state != BOX_BUILDING)
 		return;
@@ -246,7 +243,7 @@ static void fail_create(struct slot *s, enum box_code code, int sys, const char 
 	s->fail_sys = sys;
 	(void)snprintf(s->fail_text, sizeof(s->fail_text), "%s", text);
 	s->free_when_ended = true;
-	begin_end(s);
+	box_begin_end(s);
 }
 
 static void fail_stage(struct slot *s, int stage, int sys)
@@ -259,20 +256,27 @@ static void fail_stage(struct slot *s, int stage, int sys)
 		       sys == 0 ? "no reason given" : strerror_r(sys, name, sizeof(name)));
 	log_event(LOG_ERROR, "create_failed", "slot=%u run=%s text=\"%s\"", s->number, s->run_id,
 		  text);
-	fail_create(s, BOX_ERR_FAILED, sys, text);
+	box_fail_create(s, BOX_ERR_FAILED, sys, text);
 }
 
 /* --- what boxes and the zygote say ---------------------------------------------------------- */
 
 static void check_ready(struct daemon *d, struct slot *s)
 {
+	struct err e = ERR_INIT;
+
 	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
 		return;
+	if (adopt_keep(d, s, &e) != 0) {
+		log_err(LOG_ERROR, "slot_file", &e, "slot=%u run=%s", s->number, s->run_id);
+		box_fail_create(s, BOX_ERR_FAILED, e.sys, "the slot file cannot be written");
+		return;
+	}
 	s->state = BOX_LIVE;
-	answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
+	box_answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
 }
 
-static void on_control(struct daemon *d, void *ctx, uint32_t events)
+void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 {
 	struct slot *s = ctx;
 	struct zygote_ready ready;
@@ -304,14 +308,14 @@ static void tell_died(struct daemon *d, struct slot *s)
 {
 	struct box_reply r;
 
-	read_stats(d, s);
-	fill_reply(&r, s);
+	box_read_stats(d, s);
+	box_fill_reply(&r, s);
 	r.record = BOX_RECORD_DIED;
 	client_broadcast(d, &r);
 }
 
 /* pid 1 of a box has ended. */
-static void on_pidfd(struct daemon *d, void *ctx, uint32_t events)
+void box_on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 {
 	struct slot *s = ctx;
 	siginfo_t info;
@@ -326,15 +330,17 @@ static void on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 	}
 	s->reaped = true;
 	s->end_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
+	if (s->adopted) /* somebody else's child: its status went there */
+		s->end_status = BOX_STATUS_UNKNOWN;
 	watch_close(d, &s->pidfd);
 	if (s->state == BOX_BUILDING) {
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
 	} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
-		begin_end(s);
+		box_begin_end(s);
 		tell_died(d, s);
 	}
 	if (s->state == BOX_ENDING)
-		check_ended(d, s);
+		box_check_ended(d, s);
 }
 
 void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pidfd)
@@ -355,7 +361,7 @@ void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pi
 	}
 	s->replied = true;
 	s->pid = reply->pid;
-	if (pidfd >= 0 && watch_open(d, &s->pidfd, pidfd, on_pidfd, s, &e) != 0) {
+	if (pidfd >= 0 && watch_open(d, &s->pidfd, pidfd, box_on_pidfd, s, &e) != 0) {
 		log_err(LOG_ERROR, "watch", &e, "slot=%u", s->number);
 		(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
 		(void)close(pidfd);
@@ -382,177 +388,6 @@ void box_zygote_died(struct daemon *d)
 	}
 }
 
-/* --- requests ------------------------------------------------------------------------------- */
-
-static struct slot *free_slot_find(struct daemon *d)
-{
-	for (unsigned int i = 0; i < d->config.slots; i++)
-		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired)
-			return &d->slots[i];
-	return NULL;
-}
-
-static int open_agent_socket(struct daemon *d, struct slot *s, int *out_fd, struct err *e)
-{
-	char token[TOKEN_DIGITS + 1];
-	scope_close int fd = -1;
-	int used;
-
-	if (ident_token(token, TOKEN_DIGITS, e) != 0)
-		return -1;
-	used = snprintf(s->agent_path, sizeof(s->agent_path), "%s/agents/%u-%s.sock", d->run_dir,
-			s->number, token);
-	if (used < 0 || (size_t)used >= sizeof(s->agent_path))
-		return err_set(e, ERR_INTERNAL, 0, "the run directory's path is too long");
-	fd = fd_unix_listen(s->agent_path, SOCK_STREAM | SOCK_NONBLOCK, 0660, AGENT_BACKLOG, e);
-	if (fd < 0)
-		return -1;
-	if (chown(s->agent_path, (uid_t)-1, d->caller_gid) != 0)
-		return err_set(e, ERR_IO, errno, "chown of the agent's socket");
-	*out_fd = fd_steal(&fd);
-	return 0;
-}
-
-static int send_create(struct daemon *d, struct slot *s, int listener, int control, struct err *e)
-{
-	struct zygote_request request = {.version = ZYGOTE_VERSION,
-					 .verb = ZYGOTE_CREATE,
-					 .serial = s->serial,
-					 .flags = d->zygote.idmap ? ZYGOTE_IDMAP : 0,
-					 .uid_base = s->uid_base,
-					 .workspace_uid = WORKSPACE_UID,
-					 .workspace_bytes = s->limits.workspace_bytes,
-					 .workspace_inodes = s->limits.workspace_inodes,
-					 .tmp_bytes = s->limits.tmp_bytes,
-					 .tmp_inodes = s->limits.workspace_inodes};
-	int fds[ZYGOTE_FD__FIXED + CG__MAX];
-	int group = cgroup_slot_unified(&s->groups);
-
-	fds[ZYGOTE_FD_LISTENER] = listener;
-	fds[ZYGOTE_FD_CONTROL] = control;
-	fds[ZYGOTE_FD_USERNS] = s->userns;
-	fds[ZYGOTE_FD_GROUP] = group >= 0 ? group : s->userns;
-	if (group >= 0)
-		request.flags |= ZYGOTE_HAS_GROUP;
-	request.tasks = (uint32_t)cgroup_slot_tasks(&s->groups, fds + ZYGOTE_FD__FIXED);
-	return zygote_send(d, &request, fds, ZYGOTE_FD__FIXED + request.tasks, e);
-}
-
-static int build(struct daemon *d, struct slot *s, struct err *e)
-{
-	scope_close int listener = -1;
-	scope_close int ours = -1;
-	scope_close int theirs = -1;
-	int pair[2];
-
-	if (slot_prepare(d, s, e) != 0 ||
-	    cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 ||
-	    open_agent_socket(d, s, &listener, e) != 0)
-		return -1;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
-		return err_set(e, ERR_IO, errno, "socketpair");
-	ours = pair[0];
-	theirs = pair[1];
-	if (watch_open(d, &s->control, ours, on_control, s, e) != 0)
-		return -1;
-	(void)fd_steal(&ours);
-	return send_create(d, s, listener, theirs, e);
-}
-
-static void reset_box(struct daemon *d, struct slot *s, const struct box_request *request)
-{
-	s->serial = ++d->next_serial;
-	s->limits = request->limits;
-	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
-	s->agent_path[0] = '\0';
-	s->free_when_ended = false;
-	s->replied = false;
-	s->ready = false;
-	s->reaped = false;
-	s->pid = 0;
-	s->end_status = 0;
-	s->created_us = clock_monotonic_us();
-	s->ended_us = 0;
-	s->fail_code = BOX_ERR_FAILED;
-	s->fail_sys = 0;
-	s->fail_text[0] = '\0';
-	memset(&s->stats, 0, sizeof(s->stats));
-	memset(s->pending, 0, sizeof(s->pending));
-	s->state = BOX_BUILDING;
-}
-
-static void on_create(struct daemon *d, uint64_t client, const struct box_request *request)
-{
-	struct err e = ERR_INIT;
-	struct slot *s;
-
-	if (!str_equal(request->image, IMAGE_HOST)) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_UNSUPPORTED, 0,
-			   "no such image; there is: " IMAGE_HOST);
-		return;
-	}
-	if (box_limits_check(&request->limits, &d->ceilings, &e) != 0) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
-		return;
-	}
-	s = free_slot_find(d);
-	if (s == NULL) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,
-			   "all slots are in use");
-		return;
-	}
-	reset_box(d, s, request);
-	(void)add_pending(s, client, request);
-	if (build(d, s, &e) != 0) {
-		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
-		s->replied = true; /* no process was made */
-		fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
-		check_ended(d, s);
-	}
-}
-
-static void on_end(struct daemon *d, struct slot *s, uint64_t client,
-		   const struct box_request *request)
-{
-	if (add_pending(s, client, request) != 0) {
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
-			   "too many requests for this box");
-		return;
-	}
-	if (request->verb == BOX_DESTROY)
-		s->free_when_ended = true;
-	if (s->state == BOX_BUILDING)
-		fail_create(s, BOX_ERR_BUSY, 0, "the box was ended while it was built");
-	if (s->state == BOX_DEAD)
-		ended(d, s);
-	else
-		begin_end(s);
-}
-
-static void on_freeze(struct daemon *d, struct slot *s, uint64_t client,
-		      const struct box_request *request)
-{
-	bool on = request->verb == BOX_FREEZE;
-	struct err e = ERR_INIT;
-
-	if (s->state != BOX_LIVE && s->state != BOX_FROZEN) {
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
-			   "the box is not live");
-		return;
-	}
-	if (add_pending(s, client, request) != 0) {
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
-			   "too many requests for this box");
-		return;
-	}
-	if (cgroup_slot_freeze(&s->groups, on, &e) != 0) {
-		answer_verb(d, s, request->verb, BOX_ERR_FAILED, e.sys, e.text);
-		return;
-	}
-	s->state = on ? BOX_FROZEN : BOX_LIVE;
-	s->recheck_us = clock_monotonic_us();
-}
-
 static void check_frozen(struct daemon *d, struct slot *s)
 {
 	bool wished = s->state == BOX_FROZEN;
@@ -562,116 +397,10 @@ static void check_frozen(struct daemon *d, struct slot *s)
 		return;
 	}
 	s->recheck_us = 0;
-	answer_verb(d, s, BOX_FREEZE, wished ? BOX_OK : BOX_ERR_BUSY, 0,
-		    wished ? "" : "a later request thawed it");
-	answer_verb(d, s, BOX_THAW, wished ? BOX_ERR_BUSY : BOX_OK, 0,
-		    wished ? "a later request froze it" : "");
-}
-
-static void on_list(struct daemon *d, uint64_t client, const struct box_request *request)
-{
-	struct box_reply r;
-	uint32_t count = 0;
-
-	for (unsigned int i = 0; i < d->config.slots; i++) {
-		struct slot *s = &d->slots[i];
-
-		if (s->state == BOX_STATE_NONE || s->state == BOX_BUILDING)
-			continue;
-		read_stats(d, s);
-		fill_reply(&r, s);
-		r.record = BOX_RECORD_ENTRY;
-		r.tag = request->tag;
-		r.verb = BOX_LIST;
-		client_send(d, client, &r);
-		count++;
-	}
-	fill_reply(&r, NULL);
-	r.tag = request->tag;
-	r.verb = BOX_LIST;
-	r.slots = count;
-	client_send(d, client, &r);
-}
-
-static void on_probe(struct daemon *d, uint64_t client, const struct box_request *request)
-{
-	struct box_reply r;
-
-	fill_reply(&r, NULL);
-	r.tag = request->tag;
-	r.verb = BOX_PROBE;
-	r.mode = d->groups.mode;
-	r.slots = (uint32_t)d->config.slots;
-	r.ceilings = d->ceilings;
-	if (!d->zygote.configured) {
-		r.code = BOX_ERR_FAILED;
-		(void)snprintf(r.text, sizeof(r.text), "the zygote is being started again");
-	}
-	client_send(d, client, &r);
-}
-
-static void on_stats(struct daemon *d, struct slot *s, uint64_t client,
-		     const struct box_request *request)
-{
-	struct box_reply r;
-
-	read_stats(d, s);
-	fill_reply(&r, s);
-	r.tag = request->tag;
-	r.verb = BOX_STATS;
-	client_send(d, client, &r);
-}
-
-static void on_box_verb(struct daemon *d, uint64_t client, const struct box_request *request)
-{
-	struct slot *s = NULL;
-
-	if (request->slot < d->config.slots)
-		s = &d->slots[request->slot];
-	if (s == NULL || s->state == BOX_STATE_NONE || !str_equal(s->run_id, request->run_id)) {
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_NOT_FOUND, 0,
-			   "no such box");
-		return;
-	}
-	if (request->verb == BOX_STATS)
-		on_stats(d, s, client, request);
-	else if (request->verb == BOX_FREEZE || request->verb == BOX_THAW)
-		on_freeze(d, s, client, request);
-	else
-		on_end(d, s, client, request);
-}
-
-void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
-{
-	if (d->stop_by_us != 0 && request->verb == BOX_CREATE) {
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
-			   "cordon-box is stopping");
-		return;
-	}
-	switch ((enum box_verb)request->verb) {
-	case BOX_PROBE:
-		on_probe(d, client, request);
-		break;
-	case BOX_LIST:
-		on_list(d, client, request);
-		break;
-	case BOX_CREATE:
-		on_create(d, client, request);
-		break;
-	case BOX_KILL:
-	case BOX_DESTROY:
-	case BOX_STATS:
-	case BOX_FREEZE:
-	case BOX_THAW:
-		on_box_verb(d, client, request);
-		break;
-	case BOX_MAINTAIN:
-	case BOX_LISTENERS:
-	case BOX_VERB__MAX:
-		box_refuse(d, client, request->tag, request->verb, BOX_ERR_UNSUPPORTED, 0,
-			   "this verb is not supported yet");
-		break;
-	}
+	box_answer_verb(d, s, BOX_FREEZE, wished ? BOX_OK : BOX_ERR_BUSY, 0,
+			wished ? "" : "a later request thawed it");
+	box_answer_verb(d, s, BOX_THAW, wished ? BOX_ERR_BUSY : BOX_OK, 0,
+			wished ? "a later request froze it" : "");
 }
 
 /* --- time ----------------------------------------------------------------------------------- */
@@ -686,7 +415,7 @@ static void check_deadlines(struct daemon *d, struct slot *s, int64_t now)
 		if (p->verb == BOX_CREATE && s->state == BOX_BUILDING) {
 			log_event(LOG_ERROR, "create_timeout", "slot=%u run=%s", s->number,
 				  s->run_id);
-			fail_create(s, BOX_ERR_TIMEOUT, 0, "the deadline passed");
+			box_fail_create(s, BOX_ERR_TIMEOUT, 0, "the deadline passed");
 			p->deadline_us = now + GIVE_UP_US;
 			continue;
 		}
@@ -710,7 +439,7 @@ int64_t box_turn(struct daemon *d, int64_t now_us)
 					cgroup_slot_kill(&s->groups);
 					s->kill_again_us = now_us + KILL_AGAIN_US;
 				}
-				check_ended(d, s);
+				box_check_ended(d, s);
 			} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
 				check_frozen(d, s);
 			}
@@ -725,25 +454,32 @@ int64_t box_turn(struct daemon *d, int64_t now_us)
 	return next;
 }
 
+static bool lives_on(const struct daemon *d, const struct slot *s)
+{
+	return !d->end_boxes && (s->state == BOX_LIVE || s->state == BOX_FROZEN);
+}
+
 void box_end_all(struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++) {
 		struct slot *s = &d->slots[i];
 
+		if (lives_on(d, s))
+			continue;
 		s->free_when_ended = true;
 		if (s->state == BOX_BUILDING)
-			fail_create(s, BOX_ERR_BUSY, 0, "cordon-box is stopping");
+			box_fail_create(s, BOX_ERR_BUSY, 0, "cordon-box is stopping");
 		else if (s->state == BOX_DEAD)
-			ended(d, s);
+			box_ended(d, s);
 		else
-			begin_end(s);
+			box_begin_end(s);
 	}
 }
 
 bool box_any(const struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++)
-		if (d->slots[i].state != BOX_STATE_NONE)
+		if (d->slots[i].state != BOX_STATE_NONE && !lives_on(d, &d->slots[i]))
 			return true;
 	return false;
 }

@@ -3,9 +3,9 @@
  *
  *	struct cgroups g;
  *	cgroups_probe(&g, &e);			 which mode, where the hierarchies are
- *	cgroups_open(&g, "1a2b3c4d", 2048, &e);	 sweeps what an earlier instance left, makes ours
- *	cgroup_slot_open(&g, 0, &slot, &e);	 kept groups of slot 0
- *	cgroup_slot_set(&g, &slot, &limits, &e); before each box: limits, counters from zero
+ *	cgroups_open(&g, "1a2b3c4d", 2048, NULL, &e);	 sweeps what an earlier instance left, makes
+ *ours cgroup_slot_open(&g, 0, &slot, &e);	 kept groups of slot 0 cgroup_slot_set(&g, &slot,
+ *&limits, &e); before each box: limits, counters from zero
  *	... the box's first process joins through cgroup_slot_tasks() and cgroup_slot_unified() ...
  *	cgroup_slot_kill(&slot); cgroup_slot_empty(&slot, ...);
  *	cgroup_slot_close(&g, &slot);  cgroups_close(&g);
@@ -68,9 +68,15 @@ struct cgroup_slot {
 };
 
 int cgroups_probe(struct cgroups *g, struct err *e);
-int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb, struct err *e);
-/* Kills and removes everything below and with the instance's groups; waits for at most 5 s. */
-int cgroups_sweep(const struct cgroups *g, struct err *e);
+/* keep: slots whose groups and processes stay as they are; NULL for none. */
+int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb,
+		 const bool keep[BOX_MAX_SLOTS], struct err *e);
+/* Kills and removes everything below and, when nothing is kept, with the instance's groups; waits
+ * for at most 5 s. */
+int cgroups_sweep(const struct cgroups *g, const bool keep[BOX_MAX_SLOTS], struct err *e);
+/* Whether a process is in the slot's group of that instance. For before cgroups_open. */
+bool cgroups_has_member(const struct cgroups *g, const char *instance, unsigned int slot,
+			pid_t pid);
 void cgroups_close(struct cgroups *g);
 
 int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup_slot *s,
@@ -89,7 +95,10 @@ void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, str
  * CLONE_INTO_CGROUP (tried), so such groups are made anew.
  */
 void cgroup_slot_kill(struct cgroup_slot *s);
+/* No process lives there. Without a v2 group dead ones that nobody reaped yet count too. */
 bool cgroup_slot_empty(const struct cgroup_slot *s);
+/* A dead process is still counted: the child of somebody who has not reaped it. */
+bool cgroup_slot_is_charged(const struct cgroup_slot *s);
 int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e);
 /* True when the group is in the wished state. */
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished);

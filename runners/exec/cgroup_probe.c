@@ -134,13 +134,15 @@ int cgroups_probe(struct cgroups *g, struct err *e)
 
 /* --- sweeping ------------------------------------------------------------------------------- */
 
-static void kill_members(int dir)
+/* all: with everything below, where the kernel can do that */
+static void kill_members(int dir, bool all)
 {
-	struct buf text scope_buf;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	char *rest;
 
-	(void)fd_write_value(dir, "cgroup.kill", "1", &e);
+	if (all)
+		(void)fd_write_value(dir, "cgroup.kill", "1", &e);
 	err_clear(&e);
 	buf_init(&text, TEXT_BYTES);
 	if (fd_read_file(dir, "cgroup.procs", &text, &e) != 0 || text.len == 0)
@@ -155,8 +157,19 @@ static void kill_members(int dir)
 	}
 }
 
-/* Removes the directories below dir (two levels are all that we make); true when none is left. */
-static bool remove_children(int dir)
+/* The slot of a group's name, when it is kept. */
+static bool is_kept(const char *name, const bool *keep)
+{
+	struct err ignored = ERR_INIT;
+	uint64_t slot;
+
+	return keep != NULL && name[0] == 's' &&
+	       num_u64("slot", name + 1, 0, BOX_MAX_SLOTS - 1, &slot, &ignored) == 0 && keep[slot];
+}
+
+/* Removes the directories below dir (two levels are all that we make); true when none is left but
+ * the kept ones. */
+static bool remove_children(int dir, const bool *keep)
 {
 	scope_close int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const struct dirent *entry;
@@ -172,14 +185,15 @@ static bool remove_children(int dir)
 	while ((entry = readdir(list)) != NULL) {
 		scope_close int child = -1;
 
-		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.' ||
+		    is_kept(entry->d_name, keep))
 			continue;
 		child = openat(dir, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (child >= 0) {
 			struct err e = ERR_INIT;
 
 			(void)fd_write_value(child, "freezer.state", "THAWED", &e);
-			kill_members(child);
+			kill_members(child, true);
 		}
 		if (unlinkat(dir, entry->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
 			left = true;
@@ -188,7 +202,7 @@ static bool remove_children(int dir)
 	return !left;
 }
 
-static int sweep_tree(const char *mount, const char *name, struct err *e)
+static int sweep_tree(const char *mount, const char *name, const bool *keep, struct err *e)
 {
 	int64_t until = clock_monotonic_us() + SWEEP_US;
 	char path[400];
@@ -199,8 +213,8 @@ static int sweep_tree(const char *mount, const char *name, struct err *e)
 
 		if (dir < 0)
 			return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", path);
-		kill_members(dir);
-		if (remove_children(dir) && rmdir(path) == 0)
+		kill_members(dir, keep == NULL);
+		if (remove_children(dir, keep) && (keep != NULL || rmdir(path) == 0))
 			return 0;
 		if (clock_monotonic_us() > until)
 			return err_set(e, ERR_TIMEOUT, errno, "cannot remove %s", path);
@@ -208,15 +222,49 @@ static int sweep_tree(const char *mount, const char *name, struct err *e)
 	}
 }
 
-int cgroups_sweep(const struct cgroups *g, struct err *e)
+int cgroups_sweep(const struct cgroups *g, const bool keep[BOX_MAX_SLOTS], struct err *e)
 {
 	int result = 0;
+	bool any = false;
+
+	for (unsigned int i = 0; keep != NULL && i < BOX_MAX_SLOTS; i++)
+		any |= keep[i];
+	if (!any)
+		keep = NULL;
 
 	/* the v2 tree first: its kill ends everything at once */
 	for (int tree = CG__MAX - 1; tree >= 0; tree--)
-		if (g->mounts[tree][0] == '/' && sweep_tree(g->mounts[tree], g->name, e) != 0)
+		if (g->mounts[tree][0] == '/' && sweep_tree(g->mounts[tree], g->name, keep, e) != 0)
 			result = -1;
 	return result;
+}
+
+bool cgroups_has_member(const struct cgroups *g, const char *instance, unsigned int slot, pid_t pid)
+{
+	scope_buf struct buf text = BUF_NONE;
+	struct err e = ERR_INIT;
+	enum cg_tree tree = g->mode == BOX_MODE_V1 ? CG_PIDS : CG_UNIFIED;
+	char path[400];
+	char *rest;
+
+	/* a controller that shares the hierarchy of an earlier one is mounted where that one is */
+	if (g->mounts[tree][0] != '/')
+		tree = CG_MEMORY;
+	(void)snprintf(path, sizeof(path), "%s/cordon-%s/s%u/cgroup.procs", g->mounts[tree],
+		       instance, slot);
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0 || text.len == 0)
+		return false;
+	rest = text.data;
+	while (rest != NULL && *rest != '\0') {
+		uint64_t member;
+
+		err_clear(&e);
+		if (num_u64("pid", strsep(&rest, "\n"), 1, INT32_MAX, &member, &e) == 0 &&
+		    (pid_t)member == pid)
+			return true;
+	}
+	return false;
 }
 
 /* --- the instance's groups ------------------------------------------------------------------ */
@@ -255,7 +303,7 @@ static int open_root(struct cgroups *g, enum cg_tree tree, struct err *e)
 	if (g->mounts[tree][0] != '/')
 		return 0;
 	(void)snprintf(path, sizeof(path), "%s/%s", g->mounts[tree], g->name);
-	if (mkdir(path, 0755) != 0)
+	if (mkdir(path, 0755) != 0 && errno != EEXIST)
 		return err_set(e, ERR_IO, errno, "mkdir %s", path);
 	g->roots[tree] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (g->roots[tree] < 0)
@@ -293,13 +341,14 @@ static int delegate_v2(const struct cgroups *g, bool top, struct err *e)
 	return fd_write_value(dir, "cgroup.subtree_control", "+memory +pids +cpu", e);
 }
 
-int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb, struct err *e)
+int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb,
+		 const bool keep[BOX_MAX_SLOTS], struct err *e)
 {
 	int used = snprintf(g->name, sizeof(g->name), "cordon-%s", instance);
 
 	if (used < 0 || (size_t)used >= sizeof(g->name))
 		return err_set(e, ERR_INVALID, 0, "the instance's name is too long");
-	if (cgroups_sweep(g, e) != 0 || delegate_v2(g, true, e) != 0)
+	if (cgroups_sweep(g, keep, e) != 0 || delegate_v2(g, true, e) != 0)
 		return -1;
 	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
 		if (open_root(g, tree, e) != 0)

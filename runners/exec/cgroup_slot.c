@@ -325,9 +325,14 @@ bool cgroup_slot_empty(const struct cgroup_slot *s)
 {
 	if (!s->open)
 		return true;
-	if (s->files[CF_EVENTS] >= 0 && get(s, CF_EVENTS, "populated ") != 0)
-		return false;
+	if (s->files[CF_EVENTS] >= 0)
+		return get(s, CF_EVENTS, "populated ") == 0;
 	return get(s, CF_PIDS_NOW, "") == 0;
+}
+
+bool cgroup_slot_is_charged(const struct cgroup_slot *s)
+{
+	return s->open && get(s, CF_PIDS_NOW, "") != 0;
 }
 
 int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e)

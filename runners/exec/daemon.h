@@ -4,7 +4,10 @@
  *
  *	main.c	    options, start, loop, stop
  *	client.c    connections of the caller: records in, records out
- *	box.c	    the life of a box: create, ready, end, the slot free again
+ *	box.c	    the life of a box: ready, end, the slot free again
+ *	box_make.c  the making of a box
+ *	box_verbs.c what the caller asks for
+ *	box_adopt.c slot files, and boxes of an earlier cordon-box taken over
  *	slot.c	    what a slot keeps: ids, user namespace, groups
  *	zygote.c    the zygote process: start, requests, replies, its death
  *	image_host.c, cgroup_*.c, filter.c, box_limits.c
@@ -17,6 +20,7 @@
 #include "runners/base/zygoteproto.h"
 #include "runners/exec/box_limits.h"
 #include "runners/exec/cgroup.h"
+#include "runners/exec/slot_file.h"
 
 #include <sys/types.h>
 
@@ -58,6 +62,7 @@ struct slot {
 	/* the present box */
 	enum box_state state;
 	bool free_when_ended; /* destroy, or a create that failed */
+	bool adopted;         /* made by an earlier cordon-box */
 	uint64_t serial;      /* of the create; replies of older ones are dropped */
 	char run_id[BOX_RUN_ID_SIZE];
 	char agent_path[BOX_PATH_SIZE];
@@ -109,6 +114,7 @@ struct daemon {
 	int init_fd;    /* the cordon-init program */
 	int filter_fd;  /* its seccomp program */
 	int agents_dir; /* where the agents' sockets are */
+	int boxes_dir;  /* slot files */
 	struct watch listener;
 	struct watch signals;
 	struct zygote zygote;
@@ -116,6 +122,8 @@ struct daemon {
 	struct client clients[DAEMON_MAX_CLIENTS];
 	uint64_t next_serial;
 	int64_t stop_by_us; /* 0: not stopping */
+	bool end_boxes;     /* stopping ends all boxes; else live ones stay */
+	bool adopting;      /* a start that fails now must not end what it found */
 };
 
 /* main.c */
@@ -132,15 +140,61 @@ void client_broadcast(struct daemon *d, const struct box_reply *reply);
 void client_close_all(struct daemon *d);
 
 /* box.c */
-void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
 void box_refuse(struct daemon *d, uint64_t client, uint64_t tag, uint32_t verb, enum box_code code,
 		int sys, const char *text);
 void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pidfd);
 void box_zygote_died(struct daemon *d);
+/* Before we leave: ends what is not live and, with d->end_boxes, all boxes. */
 void box_end_all(struct daemon *d);
+/* A box that must end before we leave. */
 bool box_any(const struct daemon *d);
 /* Deadlines and rechecks; the next time that something is due, INT64_MAX for none. */
 int64_t box_turn(struct daemon *d, int64_t now_us);
+
+/* box.c, for the other parts */
+/* pid 1 of a box has ended. */
+void box_on_pidfd(struct daemon *d, void *ctx, uint32_t events);
+void box_fill_reply(struct box_reply *r, const struct slot *s);
+void box_answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_code code, int sys,
+		     const char *text);
+/* -1 when too many wait already. */
+int box_add_pending(struct slot *s, uint64_t client, const struct box_request *request);
+void box_read_stats(struct daemon *d, struct slot *s);
+/* The watch of a slot's control socket. */
+void box_on_control(struct daemon *d, void *ctx, uint32_t events);
+/* Kills; the box is over at a later event or turn. */
+void box_begin_end(struct slot *s);
+void box_fail_create(struct slot *s, enum box_code code, int sys, const char *text);
+void box_check_ended(struct daemon *d, struct slot *s);
+/* Nothing is left of it: answers who waits for that. */
+void box_ended(struct daemon *d, struct slot *s);
+
+/* box_make.c */
+void box_create(struct daemon *d, uint64_t client, const struct box_request *request);
+
+/* box_verbs.c */
+void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
+
+/* box_adopt.c */
+struct adopt_list {
+	unsigned int count;
+	bool keep[BOX_MAX_SLOTS];
+	int pidfds[BOX_MAX_SLOTS]; /* -1: none */
+	struct slot_record records[BOX_MAX_SLOTS];
+};
+/* Writes the slot's file: from now on the box outlives us. */
+int adopt_keep(struct daemon *d, struct slot *s, struct err *e);
+void adopt_forget(const struct daemon *d, const struct slot *s);
+/* At the start, before any group is swept: which slots hold a living box. Files that tell of none
+ * are removed. */
+void adopt_find(struct daemon *d, struct adopt_list *out);
+/* Later, when slots can be prepared. */
+int adopt_all(struct daemon *d, struct adopt_list *list, struct err *e);
+void adopt_list_release(struct adopt_list *list);
+/* Slots whose boxes live on when we leave. */
+void adopt_keep_list(const struct daemon *d, bool keep[BOX_MAX_SLOTS]);
+/* Removes slot files and agents' sockets that no box of ours explains. */
+int adopt_clean(const struct daemon *d, struct err *e);
 
 /* slot.c */
 /* The instance's name and the block of ids belong to one cordon-box only. */

@@ -22,9 +22,12 @@
  * watches its pidfd. The caller talks to the box by the agent's socket, never through here.
  *
  * Who may die when: the caller may come and go, boxes live on (list finds them). A zygote that dies
- * is started again; boxes outlive it, since they are our children. When cordon-box gets TERM or INT
- * it ends all boxes and removes its groups. If it is killed, the next start with the same instance
- * name removes what was left (groups by name, with every process in them).
+ * is started again; boxes outlive it, since they are our children. cordon-box itself may be killed,
+ * or stopped by TERM: live boxes and their commands go on, and the next start with the same
+ * instance name and run directory takes them over by their slot files (box_adopt.c) and removes
+ * what no slot file explains (groups by name, with every process in them). INT ends all boxes and
+ * leaves nothing; `cordon-box --end-all`, with the same options, does it for a cordon-box that is
+ * not running.
  *
  * A box ends by SIGKILL to its pid 1, and by its group if that is not enough; the reply to destroy
  *comes when pid 1 is reaped and the groups are empty, with what the box used.
@@ -39,7 +42,6 @@
 #include "runners/base/str.h"
 #include "runners/exec/filter.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -59,14 +61,16 @@
 
 static const char usage[] =
     "usage: cordon-box --run-dir DIR --data-dir DIR --instance ID --limits FILE\n"
-    "                  [--uid NAME] [--init FILE] [--probe] [--help]\n"
+    "                  [--uid NAME] [--init FILE] [--probe | --end-all] [--help]\n"
     "  --run-dir DIR    sockets: DIR/box/box.sock and DIR/agents/\n"
     "  --data-dir DIR   images and workspaces\n"
     "  --instance ID    1 to 32 of A-Za-z0-9_-; names the control groups\n"
     "  --limits FILE    ceilings, see below\n"
     "  --uid NAME       the only user that may send requests (default cordon-run)\n"
     "  --init FILE      the cordon-init program (default: beside cordon-box)\n"
-    "  --probe          say what this host can do, and leave\n";
+    "  --probe          say what this host can do, and leave\n"
+    "  --end-all        end every box of the instance, remove what is left, and leave\n"
+    "TERM leaves live boxes running, for the next start; INT ends them all.\n";
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
@@ -107,9 +111,10 @@ static void on_signal(struct daemon *d, void *ctx, uint32_t events)
 	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT)
 			continue;
-		if (d->stop_by_us != 0)
+		if (d->stop_by_us != 0 && (d->end_boxes || info.ssi_signo == SIGTERM))
 			continue;
-		log_event(LOG_INFO, "stopping", "%s", "");
+		d->end_boxes = info.ssi_signo == SIGINT;
+		log_event(LOG_INFO, "stopping", "boxes=%s", d->end_boxes ? "end" : "stay");
 		d->stop_by_us = clock_monotonic_us() + STOP_US;
 		box_end_all(d);
 	}
@@ -158,6 +163,7 @@ struct options {
 	const char *limits;
 	const char *caller;
 	bool probe;
+	bool end_all;
 };
 
 static bool instance_ok(const char *text)
@@ -184,6 +190,10 @@ static int parse(int argc, char **argv, struct daemon *d, struct options *o, str
 
 		if (str_equal(argv[i], "--probe")) {
 			o->probe = true;
+			continue;
+		}
+		if (str_equal(argv[i], "--end-all")) {
+			o->end_all = true;
 			continue;
 		}
 		for (size_t k = 0; k < ARRAY_LEN(texts) && !known; k++) {
@@ -267,23 +277,6 @@ static int take_lock(struct daemon *d, int box_dir, struct err *e)
 	return 0;
 }
 
-/* Sockets of boxes that are no more. */
-static int clear_agents(const struct daemon *d, struct err *e)
-{
-	int copy = fcntl(d->agents_dir, F_DUPFD_CLOEXEC, 3);
-	DIR *list = copy < 0 ? NULL : fdopendir(copy);
-	const struct dirent *entry;
-
-	if (list == NULL)
-		return err_set(e, ERR_IO, errno, "list agents");
-	rewinddir(list);
-	while ((entry = readdir(list)) != NULL)
-		if (str_ends(entry->d_name, ".sock"))
-			(void)unlinkat(d->agents_dir, entry->d_name, 0);
-	(void)closedir(list);
-	return 0;
-}
-
 static int open_dirs(struct daemon *d, struct err *e)
 {
 	scope_close int box_dir = -1;
@@ -297,7 +290,12 @@ static int open_dirs(struct daemon *d, struct err *e)
 	if (box_dir < 0 || take_lock(d, box_dir, e) != 0)
 		return -1;
 	d->agents_dir = make_dir(d, "agents", e);
-	return d->agents_dir < 0 ? -1 : clear_agents(d, e);
+	d->boxes_dir = make_dir(d, "boxes", e);
+	if (d->agents_dir < 0 || d->boxes_dir < 0)
+		return -1;
+	if (fchown(d->boxes_dir, 0, 0) != 0 || fchmod(d->boxes_dir, 0700) != 0)
+		return err_set(e, ERR_IO, errno, "the folder of slot files");
+	return 0;
 }
 
 static int open_signals(struct daemon *d, struct err *e)
@@ -353,6 +351,7 @@ static void init(struct daemon *d)
 	d->filter_fd = -1;
 	d->instance_lock = -1;
 	d->agents_dir = -1;
+	d->boxes_dir = -1;
 	d->listener.fd = -1;
 	d->signals.fd = -1;
 	d->zygote.watch.fd = -1;
@@ -362,6 +361,29 @@ static void init(struct daemon *d)
 		d->clients[i].watch.fd = -1;
 	for (int i = 0; i < CG__MAX; i++)
 		d->groups.roots[i] = -1;
+}
+
+/* Groups, slots, and the boxes of an earlier cordon-box; with end_all none of them. */
+static int open_slots(struct daemon *d, bool end_all, struct err *e)
+{
+	static struct adopt_list list;
+	int result;
+
+	adopt_find(d, &list);
+	if (end_all)
+		memset(list.keep, 0, sizeof(list.keep));
+	d->adopting = list.count > 0 && !end_all;
+	result = cgroups_open(&d->groups, d->instance, d->config.host_reserve_mb, list.keep, e);
+	if (result == 0)
+		result = slots_open(d, e);
+	if (result == 0)
+		result = adopt_all(d, &list, e);
+	if (result == 0)
+		result = adopt_clean(d, e);
+	if (result == 0)
+		d->adopting = false;
+	adopt_list_release(&list);
+	return result;
 }
 
 static int start(struct daemon *d, const struct options *o, struct err *e)
@@ -375,9 +397,10 @@ static int start(struct daemon *d, const struct options *o, struct err *e)
 	if (box_config_load(o->limits, &d->config, e) != 0 || find_caller(d, o->caller, e) != 0 ||
 	    open_init(d, e) != 0 || open_dirs(d, e) != 0 || open_signals(d, e) != 0 ||
 	    locks_take(d, e) != 0 || cgroups_probe(&d->groups, e) != 0 ||
-	    cgroups_open(&d->groups, d->instance, d->config.host_reserve_mb, e) != 0 ||
-	    filter_build(&d->filter_fd, e) != 0 || slots_open(d, e) != 0)
+	    filter_build(&d->filter_fd, e) != 0 || open_slots(d, o->end_all, e) != 0)
 		return -1;
+	if (o->end_all)
+		return 0;
 	box_config_ceilings(&d->config, &d->ceilings);
 	if (zygote_start(d, e) != 0 || zygote_wait(d, ZYGOTE_TIMEOUT_US, e) != 0)
 		return -1;
@@ -386,6 +409,7 @@ static int start(struct daemon *d, const struct options *o, struct err *e)
 
 static int stop(struct daemon *d)
 {
+	bool keep[BOX_MAX_SLOTS];
 	struct err e = ERR_INIT;
 	char path[BOX_PATH_SIZE];
 	int result = 0;
@@ -397,8 +421,11 @@ static int stop(struct daemon *d)
 	watch_close(d, &d->listener);
 	client_close_all(d);
 	zygote_stop(d);
+	adopt_keep_list(d, keep);
+	if (d->end_boxes)
+		memset(keep, 0, sizeof(keep));
 	slots_close(d);
-	if (d->groups.name[0] != '\0' && cgroups_sweep(&d->groups, &e) != 0) {
+	if (!d->adopting && d->groups.name[0] != '\0' && cgroups_sweep(&d->groups, keep, &e) != 0) {
 		log_err(LOG_ERROR, "groups_left", &e, "%s", "");
 		result = 1;
 	}
@@ -437,15 +464,16 @@ int main(int argc, char **argv)
 	}
 	log_open("cordon-box", d.instance, LOG_INFO);
 	proc_harden();
-	if (start(&d, &o, &e) != 0 || (!o.probe && open_listener(&d, &e) != 0)) {
+	if (start(&d, &o, &e) != 0 || (!o.probe && !o.end_all && open_listener(&d, &e) != 0)) {
 		log_err(LOG_ERROR, "start", &e, "%s", "");
 		(void)stop(&d);
 		return 1;
 	}
-	if (o.probe) {
+	if (o.probe)
 		print_probe(&d);
+	d.end_boxes = o.end_all;
+	if (o.probe || o.end_all)
 		return stop(&d);
-	}
 	log_event(LOG_INFO, "ready", "cgroups=%s slots=%llu idmap=%d", box_mode_name(d.groups.mode),
 		  (unsigned long long)d.config.slots, d.zygote.idmap ? 1 : 0);
 	loop(&d);

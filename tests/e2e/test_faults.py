@@ -96,8 +96,8 @@ COUNT = ["python3", "-u", "-c", "import time\nfor i in range(40):\n print(i); ti
 WANTED = b"".join(b"%d\n" % i for i in range(40))
 
 
-def survives(number):
-    """A running command goes on while its runner ends and comes back: output whole, artifacts there, the held request answered."""
+def survives(number, program="cordon-runner"):
+    """A running command goes on while the program ends and comes back: output whole, artifacts there, the held request answered."""
     run = c.run(COUNT, wait=False, capture_patterns=["f"])
     c.wait_phase(run["id"], ["running"])
     held = []
@@ -105,7 +105,7 @@ def survives(number):
     thread.start()
     ws = c.WebSocket(c.stream_path(run["id"]))
     time.sleep(0.5)
-    os.kill(c.program_pid("cordon-runner"), number)
+    os.kill(c.program_pid(program), number)
     frames = []
     while (frame := ws.frame()) is not None:
         frames.append(frame)
@@ -212,14 +212,23 @@ def runner_dead_and_not_back_is_swept_by_the_gate():
 
 @check.test
 def box_daemon_restart():
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        before = c.program_pid("cordon-box")
+        survives(number, "cordon-box")
+        check.true(c.program_pid("cordon-box") != before, "it was started again")
+        check.equal(c.run(["echo", "x"])["phase"], "completed")
+
+
+@check.test
+def a_run_is_canceled_after_a_restart_of_the_box_daemon():
     run = c.run(["sleep", "100"], wait=False)
-    c.wait_phase(run["id"], ["running", "starting"])
-    time.sleep(0.3)
+    c.wait_phase(run["id"], ["running"])
     os.kill(c.program_pid("cordon-box"), signal.SIGKILL)
     check.wait_for(lambda: c.run(["echo", "x"])["phase"] == "completed", 10, "a run after the restart")
-    c.request("POST", f"{RUNS}/{run['id']}/cancel")
+    check.equal(c.get_run(run["id"])["finished_at"], None)
+    check.equal(c.request("POST", f"{RUNS}/{run['id']}/cancel").json()["cancelled"], True)
     check.true(c.get_run(run["id"])["finished_at"] is not None)
-    check.wait_for(c.no_box_processes, 10, "the boxes of the dead builder to go")
+    check.wait_for(c.no_box_processes, 10, "the box to go")
 
 
 @check.test

@@ -6,6 +6,7 @@
 #include "runners/base/proc.h"
 #include "runners/base/str.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -190,26 +191,29 @@ static const struct agent_events agent_events = {
 static int write_limits(const struct rig *r, unsigned int slots, char *path, size_t size)
 {
 	struct err e = ERR_INIT;
-	char text[128];
+	char text[512];
+	const char *more = getenv("CORDON_BOX_LIMITS");
 	/* a block of 2^22 ids by pid, far from where a stack takes its own */
 	unsigned int block = 0x200U + (unsigned int)getpid() % 0x100U;
 
 	(void)snprintf(path, size, "%s/box.limits", r->dir);
-	(void)snprintf(text, sizeof(text), "uid_base=%u\nslots=%u\nhost_reserve_mb=1024\n",
-		       block << 22, slots);
+	(void)snprintf(text, sizeof(text), "uid_base=%u\nslots=%u\nhost_reserve_mb=1024\n%.200s\n",
+		       block << 22, slots, more == NULL ? "" : more);
+	for (char *p = text; *p != '\0'; p++)
+		if (*p == ' ')
+			*p = '\n';
 	return fd_replace_file(AT_FDCWD, path, text, strlen(text), 0600, &e);
 }
 
-/* Starts cordon-box; probe: only to look and leave. */
+/* Starts cordon-box; mode: NULL or an option with which it does one thing and leaves. */
 static int spawn_box(const struct rig *r, const char *run_name, const char *instance,
-		     const char *limits, bool probe, pid_t *out_pid)
+		     const char *limits, const char *mode, pid_t *out_pid)
 {
 	char program[4096];
 	char run[96];
 	char data[96];
 	char name[] = "cordon-box";
-	char options_text[][12] = {"--run-dir", "--data-dir", "--instance",
-				   "--limits",  "--uid",      "--probe"};
+	char options_text[][12] = {"--run-dir", "--data-dir", "--instance", "--limits", "--uid"};
 	char user[] = "root";
 	char *argv[] = {name,
 			options_text[0],
@@ -222,7 +226,7 @@ static int spawn_box(const struct rig *r, const char *run_name, const char *inst
 			(char *)(uintptr_t)limits,
 			options_text[4],
 			user,
-			probe ? options_text[5] : NULL,
+			(char *)(uintptr_t)mode,
 			NULL};
 	struct proc_options options = PROC_OPTIONS_INIT;
 	struct err e = ERR_INIT;
@@ -241,7 +245,7 @@ static int spawn_box(const struct rig *r, const char *run_name, const char *inst
 
 static int start_process(struct rig *r, const char *limits)
 {
-	return spawn_box(r, "run", r->instance, limits, false, &r->pid);
+	return spawn_box(r, "run", r->instance, limits, NULL, &r->pid);
 }
 
 int rig_probe(const struct rig *r, const char *run_name, const char *instance, const char *limits)
@@ -257,7 +261,21 @@ int rig_probe(const struct rig *r, const char *run_name, const char *instance, c
 	    fd_replace_file(AT_FDCWD, path, limits, strlen(limits), 0600, &e) != 0)
 		return -1;
 	if (spawn_box(r, run_name == NULL ? "run" : run_name,
-		      instance == NULL ? r->instance : instance, path, true, &pid) != 0 ||
+		      instance == NULL ? r->instance : instance, path, "--probe", &pid) != 0 ||
+	    proc_wait(pid, &status, &e) != 0)
+		return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int rig_end_all(const struct rig *r)
+{
+	char path[96];
+	struct err e = ERR_INIT;
+	pid_t pid;
+	int status;
+
+	(void)snprintf(path, sizeof(path), "%s/box.limits", r->dir);
+	if (spawn_box(r, "run", r->instance, path, "--end-all", &pid) != 0 ||
 	    proc_wait(pid, &status, &e) != 0)
 		return -1;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -295,16 +313,16 @@ int rig_start(struct rig *r, unsigned int slots)
 	return connect_box(r);
 }
 
+void rig_end_daemon(struct rig *r, int signal)
+{
+	(void)kill(r->pid, signal);
+	(void)waitpid(r->pid, NULL, 0);
+}
+
 int rig_restart(struct rig *r)
 {
 	char limits[96];
 
-	(void)waitpid(r->pid, NULL, 0);
-	for (int i = 0; i < RIG_MAX_BOXES; i++)
-		if (r->boxes[i] != NULL) {
-			agent_close(&r->boxes[i]->agent);
-			r->boxes[i] = NULL;
-		}
 	(void)snprintf(limits, sizeof(limits), "%s/box.limits", r->dir);
 	if (start_process(r, limits) != 0)
 		return -1;
@@ -384,7 +402,7 @@ bool rig_stop(struct rig *r)
 	bool ended = false;
 
 	boxclient_release(&r->client);
-	(void)kill(r->pid, SIGTERM);
+	(void)kill(r->pid, SIGINT);
 	while (!ended && clock_monotonic_us() < until) {
 		ended = waitpid(r->pid, &status, WNOHANG) == r->pid;
 		if (!ended)
@@ -627,4 +645,78 @@ bool rig_out_is(const struct rig_box *b, int which, const char *text)
 bool rig_out_has(const struct rig_box *b, int which, const char *text)
 {
 	return strstr(buf_text(&b->out[which]), text) != NULL;
+}
+
+/* --- what is left --------------------------------------------------------------------------- */
+
+/* Names below a directory that contain a word. */
+static int count_names(const char *dir, const char *word)
+{
+	DIR *list = opendir(dir);
+	const struct dirent *entry;
+	int count = 0;
+
+	while (list != NULL && (entry = readdir(list)) != NULL)
+		count += strstr(entry->d_name, word) != NULL ? 1 : 0;
+	if (list != NULL)
+		(void)closedir(list);
+	return count;
+}
+
+int rig_groups_left(const char *instance)
+{
+	static const char *const trees[] = {"memory", "pids", "cpu", "cpuacct", "unified", ""};
+	char name[64];
+	int count = 0;
+
+	(void)snprintf(name, sizeof(name), "cordon-%s", instance);
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", trees[i]);
+		count += count_names(path, name);
+	}
+	return count;
+}
+
+static bool command_has(const char *pid, const char *word)
+{
+	scope_buf struct buf text = BUF_NONE;
+	struct err e = ERR_INIT;
+	char path[300];
+
+	buf_init(&text, 65536);
+	(void)snprintf(path, sizeof(path), "/proc/%s/cmdline", pid);
+	return fd_read_file(AT_FDCWD, path, &text, &e) == 0 && text.len > 0 &&
+	       memmem(text.data, text.len, word, strlen(word)) != NULL;
+}
+
+/* Processes whose command line has the word. */
+int rig_processes_left(const char *word)
+{
+	DIR *list = opendir("/proc");
+	const struct dirent *entry;
+	int count = 0;
+
+	while (list != NULL && (entry = readdir(list)) != NULL)
+		if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9' &&
+		    command_has(entry->d_name, word))
+			count++;
+	if (list != NULL)
+		(void)closedir(list);
+	return count;
+}
+
+int rig_count_mounts(void)
+{
+	scope_buf struct buf text = BUF_NONE;
+	struct err e = ERR_INIT;
+	int count = 0;
+
+	buf_init(&text, (size_t)1 << 20);
+	if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, &e) != 0)
+		return -1;
+	for (size_t i = 0; i < text.len; i++)
+		count += text.data[i] == '\n' ? 1 : 0;
+	return count;
 }

@@ -9,9 +9,10 @@
  *	rig_sh(&r, &b, "echo hi; exit 3");		runs and waits
  *	... b.out[0], b.status ...
  *	rig_destroy(&r, &b, &reply);
- *	rig_stop(&r);					TERM, waits; false if it was not clean
+ *	rig_stop(&r);					INT, waits; false if it was not clean
  *
- * The instance id, the directory and the ids are private to the process. Needs root.
+ * The instance id, the directory and the ids are private to the process. Needs root. The variable
+ * CORDON_BOX_LIMITS may hold further lines for the limits file, with spaces between them.
  */
 #ifndef CORDON_TESTS_BOXRIG_H
 #define CORDON_TESTS_BOXRIG_H
@@ -81,8 +82,17 @@ bool rig_possible(char *why, size_t size);
 int rig_start(struct rig *r, unsigned int slots);
 /* True when cordon-box ended by itself with 0 in time. */
 bool rig_stop(struct rig *r);
-/* After cordon-box was killed: starts it again with the same instance and directory. */
+/* Ends cordon-box alone and waits for that; boxes and their agents are left as they are. */
+void rig_end_daemon(struct rig *r, int signal);
+/* After that: starts it again with the same instance and directory, and connects. */
 int rig_restart(struct rig *r);
+/* cordon-box --end-all, while none runs; its exit status. */
+int rig_end_all(const struct rig *r);
+/* Control groups of an instance, processes with a word in their command line, mounts of the host.
+ */
+int rig_groups_left(const char *instance);
+int rig_processes_left(const char *word);
+int rig_count_mounts(void);
 /* 0 when there is none. */
 pid_t rig_zygote_pid(const struct rig *r);
 /* pid 1 of some box, as the host sees it; 0 when there is none. */

@@ -1,0 +1,164 @@
+/* The making of a box: a slot, its limits and groups, the agent's socket, and the zygote's work. */
+#include "runners/exec/daemon.h"
+
+#include "runners/base/clock.h"
+#include "runners/base/fdio.h"
+#include "runners/base/ident.h"
+#include "runners/base/log.h"
+#include "runners/base/str.h"
+#include "runners/exec/image.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#define AGENT_BACKLOG 64
+#define WORKSPACE_UID 1000
+#define TOKEN_DIGITS  12
+
+static struct slot *free_slot_find(struct daemon *d)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++)
+		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired &&
+		    !cgroup_slot_is_charged(&d->slots[i].groups))
+			return &d->slots[i];
+	return NULL;
+}
+
+static int open_agent_socket(struct daemon *d, struct slot *s, int *out_fd, struct err *e)
+{
+	char token[TOKEN_DIGITS + 1];
+	scope_close int fd = -1;
+	int used;
+
+	if (ident_token(token, TOKEN_DIGITS, e) != 0)
+		return -1;
+	used = snprintf(s->agent_path, sizeof(s->agent_path), "%s/agents/%u-%s.sock", d->run_dir,
+			s->number, token);
+	if (used < 0 || (size_t)used >= sizeof(s->agent_path))
+		return err_set(e, ERR_INTERNAL, 0, "the run directory's path is too long");
+	fd = fd_unix_listen(s->agent_path, SOCK_STREAM | SOCK_NONBLOCK, 0660, AGENT_BACKLOG, e);
+	if (fd < 0)
+		return -1;
+	if (chown(s->agent_path, (uid_t)-1, d->caller_gid) != 0)
+		return err_set(e, ERR_IO, errno, "chown of the agent's socket");
+	*out_fd = fd_steal(&fd);
+	return 0;
+}
+
+static int send_create(struct daemon *d, struct slot *s, int listener, int control, struct err *e)
+{
+	struct zygote_request request = {.version = ZYGOTE_VERSION,
+					 .verb = ZYGOTE_CREATE,
+					 .serial = s->serial,
+					 .flags = d->zygote.idmap ? ZYGOTE_IDMAP : 0,
+					 .uid_base = s->uid_base,
+					 .workspace_uid = WORKSPACE_UID,
+					 .workspace_bytes = s->limits.workspace_bytes,
+					 .workspace_inodes = s->limits.workspace_inodes,
+					 .tmp_bytes = s->limits.tmp_bytes,
+					 .tmp_inodes = s->limits.workspace_inodes};
+	int fds[ZYGOTE_FD__FIXED + CG__MAX];
+	int group = cgroup_slot_unified(&s->groups);
+
+	fds[ZYGOTE_FD_LISTENER] = listener;
+	fds[ZYGOTE_FD_CONTROL] = control;
+	fds[ZYGOTE_FD_USERNS] = s->userns;
+	fds[ZYGOTE_FD_GROUP] = group >= 0 ? group : s->userns;
+	if (group >= 0)
+		request.flags |= ZYGOTE_HAS_GROUP;
+	request.tasks = (uint32_t)cgroup_slot_tasks(&s->groups, fds + ZYGOTE_FD__FIXED);
+	return zygote_send(d, &request, fds, ZYGOTE_FD__FIXED + request.tasks, e);
+}
+
+static int build(struct daemon *d, struct slot *s, struct err *e)
+{
+	scope_close int listener = -1;
+	scope_close int ours = -1;
+	scope_close int theirs = -1;
+	int pair[2];
+
+	if (slot_prepare(d, s, e) != 0 ||
+	    cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 ||
+	    open_agent_socket(d, s, &listener, e) != 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+		return err_set(e, ERR_IO, errno, "socketpair");
+	ours = pair[0];
+	theirs = pair[1];
+	if (watch_open(d, &s->control, ours, box_on_control, s, e) != 0)
+		return -1;
+	(void)fd_steal(&ours);
+	return send_create(d, s, listener, theirs, e);
+}
+
+static void reset_box(struct daemon *d, struct slot *s, const struct box_request *request)
+{
+	s->serial = ++d->next_serial;
+	s->limits = request->limits;
+	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
+	s->agent_path[0] = '\0';
+	s->free_when_ended = false;
+	s->adopted = false;
+	s->replied = false;
+	s->ready = false;
+	s->reaped = false;
+	s->pid = 0;
+	s->end_status = 0;
+	s->created_us = clock_monotonic_us();
+	s->ended_us = 0;
+	s->fail_code = BOX_ERR_FAILED;
+	s->fail_sys = 0;
+	s->fail_text[0] = '\0';
+	memset(&s->stats, 0, sizeof(s->stats));
+	memset(s->pending, 0, sizeof(s->pending));
+	s->state = BOX_BUILDING;
+}
+
+/* A create that repeats the run id of a box that we took over: the answer to the first create was
+ * lost with the earlier cordon-box, so nobody knows of that box or ever will. */
+static void end_forgotten(struct daemon *d, const char *run_id)
+{
+	for (unsigned int i = 0; i < d->config.slots; i++) {
+		struct slot *s = &d->slots[i];
+
+		if (!s->adopted || s->state == BOX_STATE_NONE || !str_equal(s->run_id, run_id))
+			continue;
+		log_event(LOG_WARNING, "box_forgotten", "slot=%u run=%s", s->number, run_id);
+		s->free_when_ended = true;
+		if (s->state == BOX_DEAD)
+			box_ended(d, s);
+		else
+			box_begin_end(s);
+	}
+}
+
+void box_create(struct daemon *d, uint64_t client, const struct box_request *request)
+{
+	struct err e = ERR_INIT;
+	struct slot *s;
+
+	if (!str_equal(request->image, IMAGE_HOST)) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_UNSUPPORTED, 0,
+			   "no such image; there is: " IMAGE_HOST);
+		return;
+	}
+	if (box_limits_check(&request->limits, &d->ceilings, &e) != 0) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
+		return;
+	}
+	end_forgotten(d, request->run_id);
+	s = free_slot_find(d);
+	if (s == NULL) {
+		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,
+			   "all slots are in use");
+		return;
+	}
+	reset_box(d, s, request);
+	(void)box_add_pending(s, client, request);
+	if (build(d, s, &e) != 0) {
+		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
+		s->replied = true; /* no process was made */
+		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
+		box_check_ended(d, s);
+	}
+}

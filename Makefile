@@ -177,7 +177,7 @@ test: all test-programs ## build and run every test (bare machine too)
 test-unit: all $(UNIT) ## unit tests only
 	@bash tests/run.sh $(BUILD) unit
 
-check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, static analysis
+check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, units
 	@bash tests/check/check.sh $(BUILD)
 
 .PHONY: demo demo-notice up down clean-data

@@ -143,6 +143,7 @@ int fcgi_request_read(struct fcgi_request *r, size_t max_body, struct http_reque
 	out->path = r->text.data;
 	out->query = r->text.data + query_at;
 	out->internal = parameter(r, "CORDON_INTERNAL")[0] != '\0';
+	out->http2 = str_starts(parameter(r, "SERVER_PROTOCOL"), "HTTP/2");
 	out->method = method[0] == '\0' ? parameter(r, "REQUEST_METHOD") : method;
 	out->request_id = parameter(r, "CORDON_REQUEST_ID");
 	out->body = "";

@@ -29,6 +29,7 @@ struct http_request {
 	const char *query; /* raw, "" if none */
 	const char *request_id;
 	bool internal; /* came by our own redirect to the render location */
+	bool http2;    /* headers of one connection (Upgrade) are forbidden in the answer */
 	struct http_header headers[HTTP_MAX_REQUEST_HEADERS];
 	size_t header_count;
 	const char *body;

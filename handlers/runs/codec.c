@@ -248,6 +248,8 @@ static int decode_file(const json_t *item, size_t index, struct run_spec *spec, 
 			    "other",
 			    index, k);
 	}
+	if (content == NULL)
+		return err_show(e, ERR_INVALID, "files[%zu].content_b64 is required", index);
 	if (!json_is_string(content) ||
 	    str_unbase64(blob, json_string_value(content), json_string_length(content)) != 0) {
 		if (buf_error(blob) == ERR_NOMEM)

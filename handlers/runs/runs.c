@@ -286,6 +286,19 @@ static void answer_created(struct handler_context *context, const struct http_re
 	hold_redirect(response, made->row.node, made->row.id, &hold, caller);
 }
 
+/* The text begins with the field: files[3].path must ... */
+static void fail_file(struct http_response *response, const char *text)
+{
+	char field[64];
+	struct problems p;
+
+	(void)snprintf(field, sizeof(field), "%.*s", (int)strcspn(text, " "), text);
+	problems_init(&p);
+	problems_add(&p, field, NULL, "%s", text);
+	fail_fields(response, 422, "invalid_inline_file", text, &p);
+	problems_release(&p);
+}
+
 /* Everything behind the decoding; spec and blob are the caller's to release. */
 static void create_run(struct handler_context *context, const struct http_request *request,
 		       const struct principal *caller, json_t *object, const struct run_body *body,
@@ -305,7 +318,7 @@ static void create_run(struct handler_context *context, const struct http_reques
 	}
 	if (codec_decode_files(body, context->policy, spec, blob, &e) != 0) {
 		if (e.code == ERR_INVALID)
-			reply_fail(response, &face_runs, 422, "invalid_inline_file", e.shown, NULL);
+			fail_file(response, e.shown);
 		else
 			reply_err(response, &face_runs, request, &e);
 		goto out;

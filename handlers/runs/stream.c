@@ -42,7 +42,8 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 	if (upgrade == NULL || !str_equal_nocase(upgrade, "websocket")) {
 		reply_fail(response, &face_runs, 426, "upgrade_required",
 			   "This path is a WebSocket: connect with wss.", NULL);
-		http_response_header(response, "Upgrade", "websocket");
+		if (!request->http2)
+			http_response_header(response, "Upgrade", "websocket");
 		return;
 	}
 	/* as the original: what is not a number above 0 counts as absent */

@@ -2,6 +2,7 @@
 
 #include "runners/base/buf.h"
 #include "runners/base/clock.h"
+#include "runners/base/ident.h"
 #include "runners/base/limits.h"
 #include "runners/base/num.h"
 #include "runners/base/str.h"
@@ -25,7 +26,24 @@ int client_open(struct client *out, struct err *e)
 		    "private certificate (in the private stack: set -a; . var/dev.env)");
 	if (out->ca != NULL && out->ca[0] == '\0')
 		out->ca = NULL;
+	out->error = NULL;
 	return 0;
+}
+
+void client_close(struct client *client)
+{
+	json_decref(client->error);
+	client->error = NULL;
+}
+
+/* The URL of a path; a slash at the end of CORDON_URL does no harm. */
+static void make_url(const struct client *client, const char *path, char *out, size_t size)
+{
+	size_t length = strlen(client->url);
+
+	while (length > 0 && client->url[length - 1] == '/')
+		length--;
+	(void)snprintf(out, size, "%.*s%s", (int)length, client->url, path);
 }
 
 static const char *text_of(const json_t *object, const char *name)
@@ -55,7 +73,8 @@ static enum err_code class_of(long status)
 	}
 }
 
-static int read_answer(const struct uhttp_answer *answer, json_t **out, struct err *e)
+static int read_answer(struct client *client, const struct uhttp_answer *answer, json_t **out,
+		       struct err *e)
 {
 	scope_json json_t *body = NULL;
 	scope_buf struct buf why = BUF_NONE;
@@ -71,6 +90,8 @@ static int read_answer(const struct uhttp_answer *answer, json_t **out, struct e
 		return 0;
 	}
 	error = json_object_get(body, "error");
+	client_close(client);
+	client->error = json_incref((json_t *)(uintptr_t)error);
 	details = json_object_get(error, "details");
 	/* they name the field and what is allowed */
 	buf_init(&why, LIMIT_REPLY_BYTES);
@@ -83,42 +104,98 @@ static int read_answer(const struct uhttp_answer *answer, json_t **out, struct e
 		       buf_ok(&why) ? buf_text(&why) : "");
 }
 
-int client_call(const struct client *client, const char *method, const char *path,
-		const char *prefer, json_t *body, json_t **out, struct err *e)
+static int call_once(struct client *client, struct uhttp_request *request, json_t **out,
+		     struct err *e)
+{
+	struct uhttp_answer answer;
+	int result;
+
+	if (uhttp_do(request, &answer, e) != 0)
+		return client->ca == NULL && strstr(e->text, "certificate") != NULL
+			   ? err_wrap(e,
+				      "set CORDON_CA to the server's certificate or its authority")
+			   : -1;
+	result = read_answer(client, &answer, out, e);
+	uhttp_answer_release(&answer);
+	return result;
+}
+
+int client_call(struct client *client, const char *method, const char *path, const char *prefer,
+		json_t *body, json_t **out, struct err *e)
 {
 	char url[1024];
 	char key[128];
 	char want[64];
-	const char *headers[5] = {key, "Content-Type: application/json",
+	char once[IDENT_UUID_SIZE + 32];
+	char id[IDENT_UUID_SIZE];
+	const char *headers[6] = {key, "Content-Type: application/json",
 				  "Accept: application/json"};
+	size_t count = 3;
 	scope_buf struct buf text = BUF_NONE;
-	struct uhttp_answer answer;
 	struct uhttp_request request = {.method = method,
 					.url = url,
 					.ca_file = client->ca,
 					.headers = headers,
 					.timeout_ms = CALL_TIMEOUT_MS,
 					.max_answer = LIMIT_REPLY_BYTES};
-	int result;
+	int64_t until = clock_monotonic_us() + CLIENT_PATIENCE_S * CLOCK_US_PER_S;
 
 	buf_init(&text, LIMIT_BODY_BYTES);
-	(void)snprintf(url, sizeof(url), "%s%s", client->url, path);
+	make_url(client, path, url, sizeof(url));
 	(void)snprintf(key, sizeof(key), "X-API-KEY: %s", client->key);
 	(void)snprintf(want, sizeof(want), "Prefer: %s", prefer == NULL ? "" : prefer);
 	if (prefer != NULL)
-		headers[3] = want;
+		headers[count++] = want;
 	if (body != NULL) {
-		if (json_write(&text, body, e) != 0)
+		if (json_write(&text, body, e) != 0 || ident_uuid(id, e) != 0)
 			return -1;
+		(void)snprintf(once, sizeof(once), "Idempotency-Key: cordonctl-%s", id);
+		headers[count++] = once;
 		request.body = buf_text(&text);
 		request.body_length = text.len;
 	}
+	for (;;) {
+		struct err inner = ERR_INIT;
+
+		if (call_once(client, &request, out, &inner) == 0)
+			return 0;
+		if ((inner.code != ERR_UNAVAILABLE && inner.code != ERR_UNKNOWN_OUTCOME) ||
+		    clock_monotonic_us() > until || strstr(inner.text, "certificate") != NULL ||
+		    strstr(inner.text, "runtime_unavailable") != NULL) {
+			*e = inner;
+			return -1;
+		}
+		clock_sleep_us(TRY_AGAIN_US);
+	}
+}
+
+int client_fetch(struct client *client, const char *path, struct buf *out, struct err *e)
+{
+	char url[8192];
+	char key[128];
+	const char *headers[2] = {key};
+	struct uhttp_answer answer;
+	struct uhttp_request request = {.method = "GET",
+					.url = url,
+					.ca_file = client->ca,
+					.headers = headers,
+					.timeout_ms = CALL_TIMEOUT_MS,
+					.max_answer = out->max};
+	json_t *ignored = NULL;
+	int result = 0;
+
+	make_url(client, path, url, sizeof(url));
+	(void)snprintf(key, sizeof(key), "X-API-KEY: %s", client->key);
 	if (uhttp_do(&request, &answer, e) != 0)
-		return client->ca == NULL && strstr(e->text, "certificate") != NULL
-			   ? err_wrap(e,
-				      "set CORDON_CA to the server's certificate or its authority")
-			   : -1;
-	result = read_answer(&answer, out, e);
+		return -1;
+	if (answer.status == 200) {
+		buf_add(out, buf_text(&answer.body), answer.body.len);
+		if (!buf_ok(out))
+			result = err_set(e, ERR_NOMEM, 0, "artifact");
+	} else {
+		result = read_answer(client, &answer, &ignored, e);
+		json_decref(ignored);
+	}
 	uhttp_answer_release(&answer);
 	return result;
 }
@@ -128,8 +205,9 @@ int client_call(const struct client *client, const char *method, const char *pat
  */
 
 struct session {
-	const struct client *client;
+	struct client *client;
 	client_frame *each;
+	client_idle *idle;
 	void *arg;
 	struct buf text;
 	uint64_t next_seq;
@@ -254,15 +332,17 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 	buf_reset(&s->text);
 	if (lws_client_connect_via_info(&connect) == NULL)
 		s->over = true;
+	/* a signal ends the wait, and the idle function sees it */
 	while (!s->over && !s->ended && lws_service(context, 0) >= 0)
-		;
+		if (s->idle != NULL)
+			s->idle(s->arg);
 	lws_context_destroy(context);
 	return 0;
 }
 
 /* Why a handshake failed: libwebsockets hides the answer, so the path is asked without one. -1 with
  * the server's reason when it is no use to try again. */
-static int ask_refusal(const struct client *client, const char *run_id, struct err *e)
+static int ask_refusal(struct client *client, const char *run_id, struct err *e)
 {
 	json_t *body = NULL;
 	char path[128];
@@ -277,10 +357,11 @@ static int ask_refusal(const struct client *client, const char *run_id, struct e
 	return -1;
 }
 
-int client_stream(const struct client *client, const char *run_id, client_frame *each, void *arg,
-		  struct err *e)
+int client_stream(struct client *client, const char *run_id, client_frame *each, client_idle *idle,
+		  void *arg, struct err *e)
 {
-	struct session s = {.client = client, .each = each, .arg = arg, .next_seq = 1};
+	struct session s = {
+	    .client = client, .each = each, .idle = idle, .arg = arg, .next_seq = 1};
 	int result = 0;
 
 	buf_init(&s.text, LIMIT_RECORD_BYTES * 8);

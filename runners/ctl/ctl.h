@@ -33,6 +33,8 @@ ctl_command ctl_image;
 ctl_command ctl_run;
 ctl_command ctl_runs;
 ctl_command ctl_logs;
+ctl_command ctl_cancel;
+ctl_command ctl_artifacts;
 ctl_command ctl_doctor;
 
 /* Takes "--name VALUE" or "--name=VALUE" out of the words; NULL if absent. Exits the reading at

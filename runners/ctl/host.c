@@ -55,6 +55,26 @@ int ctl_policy(struct ctl *ctl)
 	return 0;
 }
 
+/* One image so far; the policy's names for it are what a base_image may say. */
+static void print_image(const struct ctl *ctl, const char *digest)
+{
+	json_t *names = json_array();
+
+	for (size_t i = 0; i < ctl->policy->images.count; i++)
+		(void)json_array_append_new(names, json_string(ctl->policy->images.items[i].key));
+	if (ctl->json) {
+		ctl_print_json(json_pack("[{s:s, s:s, s:s, s:o}]", "name", "host", "digest", digest,
+					 "kind", "view of the host", "requested_as", names));
+		return;
+	}
+	(void)printf("host  %s  view of the host's /usr; asked for as", digest);
+	for (size_t i = 0; i < json_array_size(names); i++)
+		(void)printf("%s %s", i == 0 ? "" : ",",
+			     json_string_value(json_array_get(names, i)));
+	(void)puts("");
+	json_decref(names);
+}
+
 int ctl_image(struct ctl *ctl)
 {
 	const char *verb = ctl_word(ctl);
@@ -68,11 +88,7 @@ int ctl_image(struct ctl *ctl)
 		return ctl_usage("image needs list");
 	if (image_digest("host", digest, &e) != 0)
 		return ctl_fail(ctl, &e);
-	if (ctl->json)
-		ctl_print_json(json_pack("[{s:s, s:s, s:s}]", "name", "host", "digest", digest,
-					 "kind", "view of the host"));
-	else
-		(void)printf("host  %s  view of the host's /usr\n", digest);
+	print_image(ctl, digest);
 	return 0;
 }
 

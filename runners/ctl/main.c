@@ -39,6 +39,9 @@ static const struct command commands[] = {
     {"runs", ctl_runs, false, "runs [--limit N] [--phase P]: your runs, newest first"},
     {"logs", ctl_logs, false,
      "logs [-f] RUN: the output of a run that has ended; -f follows one that has not"},
+    {"cancel", ctl_cancel, false, "cancel RUN: end it; waits until it has ended"},
+    {"artifacts", ctl_artifacts, false,
+     "artifacts RUN [NAME [--to FILE]]: what a run made; with a name download it (--to -: to stdout)"},
 };
 
 static void print_commands(FILE *out)
@@ -176,8 +179,18 @@ int main(int argc, char **argv)
 	const char *late;
 	int status;
 
-	if (program_options(&info, argc, argv, &options, &status) != 0)
+	/* --json may stand on either side of the command */
+	if (argc > 1 && str_equal(argv[1], "--json")) {
+		ctl.json = true;
+		argv[1] = argv[0];
+		argv++;
+		argc--;
+	}
+	if (program_options(&info, argc, argv, &options, &status) != 0) {
+		if (status == 0 && argc > 1 && str_equal(argv[1], "--help"))
+			print_commands(stdout);
 		return status;
+	}
 	log_open("cordonctl", "", LOG_WARNING);
 	json_setup();
 	if (options.check_config || options.dump_config)
@@ -193,8 +206,8 @@ int main(int argc, char **argv)
 	ctl.argc = argc - options.first_word - 1;
 	ctl.argv = argv + options.first_word + 1;
 	current = command;
-	ctl.json = ctl_flag(&ctl, "--json");
-	if (ctl_flag(&ctl, "--help")) {
+	ctl.json = ctl_flag(&ctl, "--json") || ctl.json;
+	if (ctl_flag(&ctl, "--help") || ctl_flag(&ctl, "-h")) {
 		(void)printf("usage: cordonctl %s\n", command->usage);
 		return 0;
 	}
@@ -203,8 +216,15 @@ int main(int argc, char **argv)
 		options.policy_path = late;
 		ctl.policy_path = late;
 	}
-	if (command->needs_policy && program_policy(&info, &options, &ctl.policy, &status) != 0)
+	if (command->needs_policy && program_policy(&info, &options, &ctl.policy, &status) != 0) {
+		if (str_equal(options.policy_path, PROGRAM_POLICY_PATH))
+			(void)fprintf(stderr,
+				      "cordonctl: name the policy with --policy FILE (private "
+				      "stack: var/etc/policy.yaml)\n");
+		if (ctl.json)
+			(void)puts("{\"good\":false}");
 		return status;
+	}
 	status = command->run(&ctl);
 	policy_free(ctl.policy);
 	return status;

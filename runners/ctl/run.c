@@ -1,4 +1,4 @@
-/* run, runs, logs: face 1 from the command line. */
+/* run, runs, logs, cancel, artifacts: face 1 from the command line. */
 #include "runners/ctl/client.h"
 
 #include "runners/base/buf.h"
@@ -7,16 +7,69 @@
 #include "runners/base/limits.h"
 #include "runners/base/mem.h"
 #include "runners/base/num.h"
+#include "runners/base/proc.h"
 #include "runners/base/str.h"
 
 #include <fcntl.h>
 
-#define RUNS "/api/v1/sandbox/runs"
+#define RUNS               "/api/v1/sandbox/runs"
+#define ARTIFACT_MAX_BYTES ((size_t)1 << 30)
 
 struct printer {
 	bool json;
 	bool failed;
+	struct client *client; /* run: whose run is canceled on Ctrl-C; NULL for logs */
+	const char *id;
+	bool canceled;
 };
+
+static volatile sig_atomic_t interrupts;
+
+/* The first Ctrl-C cancels the run, the second leaves it to itself. */
+static void on_interrupt(int number)
+{
+	(void)number;
+	if (++interrupts > 1)
+		_exit(130);
+}
+
+/* A refused call as JSON has the server's own error object. */
+static int fail_call(const struct ctl *ctl, struct client *client, const struct err *e)
+{
+	int status = CTL_EXIT_FAILED;
+
+	if (ctl->json && client->error != NULL) {
+		scope_json json_t *body =
+		    json_pack("{s:s, s:s, s:O}", "error", err_code_name(e->code), "message",
+			      e->text, "server", client->error);
+
+		(void)json_dumpf(body, stderr, JSON_COMPACT);
+		(void)fputc('\n', stderr);
+	} else {
+		status = ctl_fail(ctl, e);
+	}
+	client_close(client);
+	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : status;
+}
+
+static void check_interrupt(void *arg)
+{
+	struct printer *p = arg;
+	scope_json json_t *answer = NULL;
+	struct err e = ERR_INIT;
+	char path[128];
+
+	if (interrupts == 0 || p->canceled || p->client == NULL)
+		return;
+	p->canceled = true;
+	(void)fprintf(stderr,
+		      "\ncordonctl: canceling run %s (again: leave it running and watch it with "
+		      "cordonctl logs -f %s)\n",
+		      p->id, p->id);
+	(void)snprintf(path, sizeof(path), RUNS "/%s/cancel", p->id);
+	if (client_call(p->client, "POST", path, NULL, NULL, &answer, &e) != 0)
+		(void)fprintf(stderr, "cordonctl: %s\n", e.text);
+}
 
 static void write_output(const json_t *frame, int fd, struct printer *p)
 {
@@ -64,7 +117,7 @@ static const char *text_of(const json_t *object, const char *name)
 }
 
 /* The exit code of the command; what is no exit gives 1 and a line. */
-static int final_status(const struct ctl *ctl, const struct client *client, const char *id)
+static int final_status(const struct ctl *ctl, struct client *client, const char *id)
 {
 	scope_json json_t *run = NULL;
 	struct err e = ERR_INIT;
@@ -73,7 +126,7 @@ static int final_status(const struct ctl *ctl, const struct client *client, cons
 
 	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
 	if (client_call(client, "GET", path, NULL, NULL, &run, &e) != 0)
-		return ctl_fail(ctl, &e);
+		return fail_call(ctl, client, &e);
 	code = json_object_get(run, "exit_code");
 	if (ctl->json)
 		ctl_print_json(json_incref(run));
@@ -160,14 +213,24 @@ int ctl_run(struct ctl *ctl)
 	body = read_words(ctl, &status);
 	if (body == NULL)
 		return status;
-	if (client_open(&client, &e) != 0 ||
-	    client_call(&client, "POST", RUNS, "respond-async", body, &run, &e) != 0)
+	if (client_open(&client, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (client_call(&client, "POST", RUNS, "respond-async", body, &run, &e) != 0)
+		return fail_call(ctl, &client, &e);
+	printer.client = &client;
+	printer.id = text_of(run, "id");
+	if (proc_on_signal(SIGINT, on_interrupt, &e) != 0)
 		return ctl_fail(ctl, &e);
 	if (!ctl->json)
-		(void)fprintf(stderr, "cordonctl: run %s\n", text_of(run, "id"));
-	if (client_stream(&client, text_of(run, "id"), print_frame, &printer, &e) != 0)
+		(void)fprintf(stderr, "cordonctl: run %s\n", printer.id);
+	if (client_stream(&client, printer.id, print_frame, check_interrupt, &printer, &e) != 0)
 		return ctl_fail(ctl, &e);
-	return final_status(ctl, &client, text_of(run, "id"));
+	status = final_status(ctl, &client, printer.id);
+	if (!ctl->json && json_array_size(json_object_get(body, "capture_patterns")) > 0)
+		(void)fprintf(stderr, "cordonctl: cordonctl artifacts %s lists what it made\n",
+			      printer.id);
+	client_close(&client);
+	return status;
 }
 
 static void print_run(const json_t *run)
@@ -201,24 +264,19 @@ int ctl_runs(struct ctl *ctl)
 		return ctl_usage("--phase is a word like completed");
 	(void)snprintf(path, sizeof(path), RUNS "?limit=%llu%s%s", (unsigned long long)count,
 		       phase == NULL ? "" : "&phase=", phase == NULL ? "" : phase);
-	if (client_open(&client, &e) != 0 ||
-	    client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
+	if (client_open(&client, &e) != 0)
 		return ctl_fail(ctl, &e);
+	if (client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
+		return fail_call(ctl, &client, &e);
 	if (ctl->json) {
 		ctl_print_json(json_incref(answer));
 		return 0;
 	}
+	(void)printf("%-36s  %-9s  %4s  %-18s  %-27s  %s\n", "RUN", "PHASE", "EXIT", "REASON",
+		     "CREATED", "IMAGE");
 	for (size_t i = 0; i < json_array_size(json_object_get(answer, "items")); i++)
 		print_run(json_array_get(json_object_get(answer, "items"), i));
 	return 0;
-}
-
-/* A run that is not there is "not found", not "failed". */
-static int fail_logs(const struct ctl *ctl, const struct err *e)
-{
-	int failed = ctl_fail(ctl, e);
-
-	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : failed;
 }
 
 int ctl_logs(struct ctl *ctl)
@@ -237,15 +295,110 @@ int ctl_logs(struct ctl *ctl)
 	if (id == NULL || !ident_is_uuid(id))
 		return ctl_usage("logs needs the id of a run");
 	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
-	if (client_open(&client, &e) != 0 ||
-	    client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
-		return fail_logs(ctl, &e);
+	if (client_open(&client, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
+		return fail_call(ctl, &client, &e);
 	if (!follow && str_equal(text_of(run, "finished_at"), "")) {
 		(void)fprintf(stderr, "cordonctl: run %s is %s: use -f to follow it\n", id,
 			      text_of(run, "phase"));
 		return CTL_EXIT_FOUND;
 	}
-	if (client_stream(&client, id, print_frame, &printer, &e) != 0)
-		return fail_logs(ctl, &e);
+	if (client_stream(&client, id, print_frame, NULL, &printer, &e) != 0)
+		return fail_call(ctl, &client, &e);
+	/* how it ended is told; only `run` gives it as an exit code */
+	if (!ctl->json)
+		(void)final_status(ctl, &client, id);
+	client_close(&client);
+	return 0;
+}
+
+int ctl_cancel(struct ctl *ctl)
+{
+	scope_json json_t *answer = NULL;
+	const char *id = ctl_word(ctl);
+	struct client client;
+	struct err e = ERR_INIT;
+	char path[128];
+	int status = ctl_finish(ctl);
+	bool canceled;
+
+	if (status != 0)
+		return status;
+	if (id == NULL || !ident_is_uuid(id))
+		return ctl_usage("cancel needs the id of a run");
+	(void)snprintf(path, sizeof(path), RUNS "/%s/cancel", id);
+	if (client_open(&client, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (client_call(&client, "POST", path, NULL, NULL, &answer, &e) != 0)
+		return fail_call(ctl, &client, &e);
+	canceled = json_is_true(json_object_get(answer, "cancelled"));
+	if (ctl->json)
+		ctl_print_json(json_incref(answer));
+	else
+		(void)puts(canceled ? "canceled" : "it had ended before");
+	return canceled ? 0 : CTL_EXIT_FOUND;
+}
+
+static int save_artifact(struct ctl *ctl, struct client *client, const char *id, const char *name,
+			 const char *to)
+{
+	scope_buf struct buf path = BUF_NONE;
+	scope_buf struct buf bytes = BUF_NONE;
+	struct err e = ERR_INIT;
+	const char *base = strrchr(name, '/');
+
+	buf_init(&path, 8000);
+	buf_init(&bytes, ARTIFACT_MAX_BYTES);
+	buf_addf(&path, RUNS "/%s/artifacts/", id);
+	str_percent_encode(&path, name, strlen(name), "/");
+	if (to == NULL)
+		to = base == NULL ? name : base + 1;
+	if (client_fetch(client, buf_text(&path), &bytes, &e) != 0)
+		return fail_call(ctl, client, &e);
+	if (str_equal(to, "-")
+		? fd_write_full(STDOUT_FILENO, buf_text(&bytes), bytes.len, &e) != 0
+		: fd_replace_file(AT_FDCWD, to, buf_text(&bytes), bytes.len, 0644, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (ctl->json)
+		ctl_print_json(json_pack("{s:s, s:I}", "saved", to, "size", (json_int_t)bytes.len));
+	else if (!str_equal(to, "-"))
+		(void)printf("%s: %zu bytes\n", to, bytes.len);
+	return 0;
+}
+
+int ctl_artifacts(struct ctl *ctl)
+{
+	scope_json json_t *answer = NULL;
+	const char *to = ctl_option(ctl, "--to");
+	const char *id = ctl_word(ctl);
+	const char *name = ctl_word(ctl);
+	struct client client;
+	struct err e = ERR_INIT;
+	char path[128];
+	int status = ctl_finish(ctl);
+	json_t *items;
+
+	if (status != 0)
+		return status;
+	if (id == NULL || !ident_is_uuid(id) || (to != NULL && name == NULL))
+		return ctl_usage("artifacts needs the id of a run, and a name when --to is given");
+	if (client_open(&client, &e) != 0)
+		return ctl_fail(ctl, &e);
+	if (name != NULL)
+		return save_artifact(ctl, &client, id, name, to);
+	(void)snprintf(path, sizeof(path), RUNS "/%s/artifacts", id);
+	if (client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
+		return fail_call(ctl, &client, &e);
+	items = json_object_get(answer, "items");
+	if (ctl->json)
+		ctl_print_json(json_incref(answer));
+	for (size_t i = 0; !ctl->json && i < json_array_size(items); i++) {
+		const json_t *item = json_array_get(items, i);
+
+		(void)printf("%12lld  %s\n",
+			     (long long)json_integer_value(json_object_get(item, "size")),
+			     text_of(item, "path"));
+	}
 	return 0;
 }

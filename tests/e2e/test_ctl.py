@@ -105,8 +105,8 @@ def run_with_files_and_artifacts():
 def runs_lists_newest_first():
     made = [c.run(["true"])["id"] for _ in range(3)]
     lines = ctl("runs", "--limit", "3").stdout.splitlines()
-    check.equal([line.split()[0] for line in lines], made[::-1])
-    check.equal(lines[0].split()[1:4], ["completed", "0", "completed"])
+    check.equal([line.split()[0] for line in lines], ["RUN"] + made[::-1])
+    check.equal(lines[1].split()[1:4], ["completed", "0", "completed"])
     check.equal([run["id"] for run in as_json(ctl("runs", "--json", "--limit=3"))["items"]], made[::-1])
     failed = c.run(["false"])["id"]
     check.equal(ctl("runs", "--phase", "failed", "--limit", "1").stdout.split()[:3], [failed, "failed", "1"])

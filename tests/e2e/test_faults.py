@@ -376,6 +376,22 @@ def logs_hold_no_secret():
 
 
 @check.test
+def every_answer_names_its_request():
+    run = c.run(["sh", "-c", "echo 0123456789 > f"], capture_patterns=["f"])
+    seen = set()
+    for method, path, more in (("GET", RUNS, {}), ("GET", "/nothing", {}), ("DELETE", RUNS, {}), ("GET", RUNS, {"key": None}),
+                               ("GET", f"{RUNS}/{run['id']}/artifacts/f", {}), ("GET", f"{RUNS}/{run['id']}/stream", {}),
+                               ("GET", f"{RUNS}/{run['id']}/artifacts/f", {"headers": {"Range": "bytes=0-1"}}),
+                               ("GET", f"{RUNS}/{run['id']}/artifacts/f", {"headers": {"Range": "bytes=x"}}),
+                               ("POST", RUNS, {"body": c.run_body(["true"])}), ("POST", RUNS, {"body": "x" * (9 << 20)})):
+        answer = c.request(method, path, **more)
+        ids = answer.all("X-Request-ID")
+        check.equal((len(ids), [len(i) for i in ids]), (1, [32]), (method, path, answer.status))
+        seen.add(ids[0])
+    check.equal(len(seen), 10)
+
+
+@check.test
 def a_request_can_be_followed_by_its_id():
     run = c.run(["true"])
     with open(os.path.join(VAR, "log", "cordon-runner.log")) as file:

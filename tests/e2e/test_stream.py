@@ -110,7 +110,10 @@ def refusals():
             (refused(path, key=None), 401, 4401), (refused(path, key="x"), 401, 4401), (refused(path, key=c.OTHER), 404, 4404),
             (refused(path, key=c.ADMIN), 404, 4404), (refused(c.stream_path("01900000-0000-7000-8000-000000000000")), 404, 4404)):
         check.equal((answer.status, answer.json()["error"]["details"]["close_code"]), (status, code))
-    check.equal(c.request("GET", path).status, 426)
+    check.equal((c.request("GET", path).status, c.request("GET", path).header("Upgrade")), (426, "websocket"))
+    plain = subprocess.run(["curl", "-s", "--http2", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--cacert", c.CA, "-H",
+                            "X-API-KEY: " + c.KEY, c.URL + path], capture_output=True, text=True, timeout=20)
+    check.equal((plain.returncode, plain.stdout), (0, "2 426"))
     for query in ("auth_token=", "token="):
         ws = c.WebSocket(c.stream_path(run["id"], query=query + c.KEY), key=None)
         check.equal(ws.frame()["event"], "start")

@@ -17,6 +17,14 @@ fi
 loop_pid() { lock_is_held "$PIDS/$1.loop" && cat "$PIDS/$1.loop"; }
 is_gone() { ! lock_is_held "$PIDS/$1.loop"; }
 
+# what runs now ends with its box
+count_runs() {
+  local count
+  count=$(mariadb --no-defaults --socket="$RUN/db/mariadb.sock" --batch --skip-column-names cordon \
+    -e "SELECT COUNT(*) FROM run WHERE phase IN ('starting', 'running')" 2>/dev/null) || return 0
+  [ "${count:-0}" = 0 ] || say "$count running runs end now and will be box_lost"
+}
+
 stop_loops() {
   local i name pid
   for ((i = ${#STACK_PROGRAMS[@]} - 1; i >= 0; i--)); do
@@ -96,6 +104,7 @@ release_uids() {
 
 was_up=0
 [ ! -d "$RUN" ] || was_up=1
+count_runs
 stop_loops
 remove_groups
 kill_marked

@@ -189,8 +189,13 @@ policy_value() {
 }
 
 make_configuration() {
-  render "${CORDON_POLICY_TEMPLATE:-$here/policy.yaml.in}" "$ETC/policy.yaml"
-  "$build/tests/tools/policy" --policy "$ETC/policy.yaml" --check-config || fail "the policy is refused"
+  local template=${CORDON_POLICY_TEMPLATE:-$here/policy.yaml.in}
+  # judged beside the live one: a file that is refused changes nothing
+  render "$template" "$ETC/policy.yaml.try"
+  "$build/tests/tools/policy" --policy "$ETC/policy.yaml.try" --check-config >"$ETC/policy.log" 2>&1 ||
+    { sed "s|$ETC/policy.yaml.try|$template|" "$ETC/policy.log" >&2 && fail "the policy is refused; the one in force stays"; }
+  rm -f "$ETC/policy.yaml.try" "$ETC/policy.log"
+  render "$template" "$ETC/policy.yaml"
   (umask 077 && "$build/tests/tools/policy" --policy "$ETC/policy.yaml" box-limits >"$ETC/box.limits")
   render "$here/my.cnf.in" "$ETC/my.cnf"
   make_certificate
@@ -242,13 +247,34 @@ clear_dead() {
   for name in "${STACK_PROGRAMS[@]}"; do loop_lives "$name" || [ ! -d "$STACK_GROUP/$name" ] || clear_group "$name"; done
 }
 
+hash_of() { "$@" | sha256sum | cut -c 1-16; }
+
+# renew NAME STOP_SECONDS program|configuration: the loop and its sockets stay; a new configuration is read on HUP where the program does
+# that, else the program is started anew
+renew() {
+  local name=$1 pid
+  pid=$(pid_of "$name")
+  case $3:$name in
+  configuration:cordon-fcgi | configuration:cordon-gate | configuration:nginx)
+    say "$name has a new configuration: reloading it"
+    kill -HUP "$(cat "$PIDS/$name.loop")"
+    ;;
+  *)
+    say "$name has changed: starting it anew"
+    [ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null || true
+    new_pid() { [ -n "$(pid_of "$name")" ] && [ "$(pid_of "$name")" != "$pid" ]; }
+    wait_for $(($2 + 5)) new_pid || fail "$name does not start anew"
+    ;;
+  esac
+}
+
 # SOCKETS: WORD=PATH pairs that the loop of the next start listens on for its program, as a socket unit does
 SOCKETS=()
 
 # start NAME STOP_SECONDS kill|keep USER|root FILES -- COMMAND...: under a restart loop, unless it already runs just like that. kill or
 # keep: what becomes of its process group when it ends. FILES: configuration whose change means a new start.
 start() {
-  local name=$1 stop_s=$2 rest=$3 user=$4 stamp pid socket
+  local name=$1 stop_s=$2 rest=$3 user=$4 stamp before pid socket
   local -a files command group sockets
   sockets=()
   for socket in "${SOCKETS[@]}"; do sockets+=(--socket "$socket"); done
@@ -264,16 +290,21 @@ start() {
     say "left out: $name (${command[0]} is not built)"
     return
   fi
-  stamp=$({
-    printf '%s\n' "$user" "$stop_s" "${sockets[@]}" "${command[@]}"
-    sha256sum "${command[0]}" "${files[@]}"
-  } | sha256sum | cut -c 1-32)
+  # three parts: how it is called, the program, its configuration
+  stamp="$(hash_of printf '%s\n' "$user" "$stop_s" "${sockets[@]}" "${command[@]}") $(hash_of cat "${command[0]}") \
+$(hash_of sha256sum "${files[@]}")"
   if loop_lives "$name"; then
-    if [ "$stamp" = "$(cat "$PIDS/$name.stamp" 2>/dev/null)" ]; then
+    before=$(cat "$PIDS/$name.stamp" 2>/dev/null || true)
+    if [ "$stamp" = "$before" ]; then
       say "$name runs already"
       return
     fi
-    say "$name has changed: stopping it"
+    if [ "${stamp%% *}" = "${before%% *}" ]; then
+      renew "$name" "$stop_s" "$([ "${stamp% *}" = "${before% *}" ] && echo configuration || echo program)"
+      echo "$stamp" >"$PIDS/$name.stamp"
+      return
+    fi
+    say "$name is called in another way now: stopping it"
     pid=$(cat "$PIDS/$name.loop")
     kill -TERM "$pid"
     wait_for $((stop_s + 5)) test ! -d "/proc/$pid" || fail "$name does not stop"

@@ -109,8 +109,30 @@ def runs_lists_newest_first():
     check.equal(lines[1].split()[1:4], ["completed", "0", "completed"])
     check.equal([run["id"] for run in as_json(ctl("runs", "--json", "--limit=3"))["items"]], made[::-1])
     failed = c.run(["false"])["id"]
-    check.equal(ctl("runs", "--phase", "failed", "--limit", "1").stdout.split()[:3], [failed, "failed", "1"])
+    check.equal(ctl("runs", "--phase", "failed", "--limit", "1").stdout.splitlines()[1].split()[:3], [failed, "failed", "1"])
     check.has(ctl("runs", "--phase", "bogus", code=1).stderr, "timed_out", "the allowed values are named")
+
+
+@check.test
+def artifacts_are_listed_and_fetched():
+    run = c.run(["sh", "-c", "mkdir o; printf 12345 > 'o/a b'; echo x > y"], capture_patterns=["*"])
+    lines = ctl("artifacts", run["id"]).stdout.splitlines()
+    check.equal([line.split(None, 1) for line in lines], [["5", "o/a b"], ["2", "y"]])
+    check.equal(ctl("artifacts", run["id"], "o/a b", "--to", "-").stdout, "12345")
+    check.equal([i["path"] for i in as_json(ctl("artifacts", run["id"], "--json"))["items"]], ["o/a b", "y"])
+    ctl("artifacts", run["id"], "nothing", code=2)
+    ctl("artifacts", "x", code=64)
+
+
+@check.test
+def cancel_ends_a_run():
+    run = c.run(["sleep", "100"], wait=False)
+    c.wait_phase(run["id"], ["running", "starting"])
+    check.equal(ctl("cancel", run["id"]).stdout, "canceled\n")
+    check.equal(c.get_run(run["id"])["message"], "canceled_by_user")
+    done = c.run(["true"])
+    ctl("cancel", done["id"], code=2)
+    ctl("cancel", "01900000-0000-7000-8000-000000000000", code=2)
 
 
 @check.test

@@ -92,7 +92,15 @@ struct box_request {
 	struct box_limits limits;   /* create */
 };
 
-/* Counted from the box's create. */
+/*
+ * Counted from the box's create. BOX_STATS reads counters of the kernel (some 20 us) and answers at
+ * once, so the caller can report a run as soon as its command has exited and destroy the box
+ * afterwards. When `pids` is 1 (pid 1 alone: the command and all that it left behind have ended),
+ * oom_kills and pids_limit_hits are final, and cpu_us and memory_peak_bytes as good as final: only
+ * pid 1 itself can still add to them (below 1 ms; reads of files for artifacts). While `pids` is
+ * above 1, what the command left running goes on counting; the reply to BOX_DESTROY has the last
+ * word. memory_bytes, pids and wall_us are of the moment.
+ */
 struct box_stats {
 	uint64_t cpu_us;
 	uint64_t memory_peak_bytes;

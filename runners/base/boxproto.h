@@ -17,13 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BOX_VERSION         1U
+#define BOX_VERSION         2U
 #define BOX_RUN_ID_SIZE     64
 #define BOX_IMAGE_SIZE      64
 #define BOX_PATH_SIZE       108
 #define BOX_TEXT_SIZE       200
 #define BOX_MAX_SLOTS       1024
 #define BOX_NO_SLOT         UINT32_MAX
+#define BOX_ALL_SLOTS       (UINT32_MAX - 1) /* list: waiting boxes too, without a run id */
 #define BOX_DEADLINE_MAX_MS 60000U
 #define BOX_STATUS_UNKNOWN  (-1) /* end_status of a box that an earlier cordon-box made */
 
@@ -66,6 +67,7 @@ enum box_state {
 	BOX_FROZEN,
 	BOX_ENDING,
 	BOX_DEAD,
+	BOX_WAITING, /* built ahead, nobody's yet; only in a list of all */
 	BOX_STATE__MAX
 };
 
@@ -128,6 +130,10 @@ struct box_reply {
 	char agent_path[BOX_PATH_SIZE]; /* create, list: the agent's unix stream socket */
 	struct box_stats stats;
 	struct box_limits ceilings; /* probe */
+	uint32_t pool;              /* probe: boxes that should wait built */
+	uint32_t waiting;           /* probe: that do */
+	uint64_t warm;              /* probe: creates served by a waiting box since the start */
+	uint64_t cold;              /* probe: creates that had to build one */
 	char text[BOX_TEXT_SIZE];   /* why not; for the log */
 };
 

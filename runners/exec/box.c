@@ -130,6 +130,8 @@ static void free_slot(struct daemon *d, struct slot *s)
 {
 	adopt_forget(d, s);
 	forget_listener(d, s);
+	pool_close_parts(s);
+	ring_give_back(d, s);
 	watch_close(d, &s->control);
 	watch_close(d, &s->pidfd);
 	cgroup_slot_rest(&d->groups, &s->groups);
@@ -251,6 +253,9 @@ static void fail_stage(struct slot *s, int stage, int sys)
 	char text[BOX_TEXT_SIZE];
 	char name[96];
 
+	if (s->state != BOX_BUILDING)
+		return; /* it is being ended already */
+
 	(void)snprintf(text, sizeof(text), "building the box stopped at %s: %s",
 		       zygote_stage_name(stage),
 		       sys == 0 ? "no reason given" : strerror_r(sys, name, sizeof(name)));
@@ -267,6 +272,10 @@ static void check_ready(struct daemon *d, struct slot *s)
 
 	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
 		return;
+	if (s->pooled) {
+		pool_ready(d, s);
+		return;
+	}
 	if (adopt_keep(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "slot_file", &e, "slot=%u run=%s", s->number, s->run_id);
 		box_fail_create(s, BOX_ERR_FAILED, e.sys, "the slot file cannot be written");
@@ -281,13 +290,18 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 	struct slot *s = ctx;
 	struct zygote_ready ready;
 	struct err e = ERR_INIT;
+	int fds[ZYGOTE_PARTS];
 	size_t count;
 	ssize_t got;
 
 	(void)events;
-	got = fd_receive(s->control.fd, &ready, sizeof(ready), NULL, 0, &count, &e);
+	got = fd_receive(s->control.fd, &ready, sizeof(ready), fds, ZYGOTE_PARTS, &count, &e);
 	if (got < 0 && e.code == ERR_UNAVAILABLE)
 		return;
+	for (size_t i = 0; got > 0 && i < count; i++) {
+		fd_close_at(&s->parts[i]);
+		s->parts[i] = fds[i];
+	}
 	if (got != (ssize_t)sizeof(ready) || ready.version != ZYGOTE_VERSION) {
 		watch_close(d, &s->control);
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
@@ -298,8 +312,13 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 		fail_stage(s, ready.stage, ready.sys);
 		return;
 	}
+	if (s->pooled && (count != ZYGOTE_PARTS || s->ready)) {
+		fail_stage(s, ZYGOTE_STAGE_REQUEST, 0);
+		return;
+	}
 	/* an assigned box closes its end now */
-	watch_close(d, &s->control);
+	if (!s->pooled)
+		watch_close(d, &s->control);
 	s->ready = true;
 	check_ready(d, s);
 }
@@ -335,6 +354,9 @@ void box_on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 	watch_close(d, &s->pidfd);
 	if (s->state == BOX_BUILDING) {
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
+	} else if (s->state == BOX_WAITING) {
+		s->free_when_ended = true;
+		box_begin_end(s);
 	} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
 		box_begin_end(s);
 		tell_died(d, s);

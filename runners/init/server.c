@@ -117,6 +117,7 @@ static void reap(struct server *s)
 /* ASSIGN, or the end of a box that nobody wanted. */
 static void read_control(struct server *s)
 {
+	struct zygote_ready heard = {.version = ZYGOTE_VERSION, .stage = ZYGOTE_DONE};
 	struct zygote_assign assign;
 	ssize_t got;
 
@@ -129,6 +130,7 @@ static void read_control(struct server *s)
 	    assign.verb != ZYGOTE_ASSIGN)
 		_exit(0);
 	(void)prctl(PR_SET_PDEATHSIG, 0);
+	(void)send(s->control, &heard, sizeof(heard), MSG_NOSIGNAL);
 	fd_close_at(&s->control);
 }
 

@@ -12,8 +12,9 @@
  *
  * From a box: one zygote_ready over the control socket of that box when it is built. Without
  * ZYGOTE_WAIT it is assigned then and closes the control socket. With it the message carries the
- * descriptors of enum zygote_part, and EOF ends the box until ASSIGN (a zygote_assign) comes, which
- * is answered by another zygote_ready; then the socket is closed too.
+ * descriptors of enum zygote_part, and EOF (or SIGTERM by PDEATHSIG, which only makes it look)
+ * ends the box until ASSIGN (a zygote_assign) has come; then the socket is closed too. No answer is
+ * needed: an ASSIGN that was sent is read before the EOF of a cordon-box that died behind it.
  */
 #ifndef CORDON_BASE_ZYGOTEPROTO_H
 #define CORDON_BASE_ZYGOTEPROTO_H

@@ -124,12 +124,13 @@ static void forget_listener(struct daemon *d, struct slot *s)
 
 	if (name != NULL)
 		(void)unlinkat(d->agents_dir, name + 1, 0);
+	s->agent_path[0] = '\0';
 }
 
 static void free_slot(struct daemon *d, struct slot *s)
 {
-	adopt_forget(d, s);
-	forget_listener(d, s);
+	if (s->agent_path[0] != '\0')
+		forget_listener(d, s);
 	pool_close_parts(s);
 	ring_give_back(d, s);
 	watch_close(d, &s->control);
@@ -147,6 +148,7 @@ static void retire(struct daemon *d, struct slot *s)
 {
 	log_event(LOG_ERROR, "slot_retired", "slot=%u run=%s", s->number, s->run_id);
 	s->retired = true;
+	adopt_forget(d, s);
 	box_answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
@@ -266,7 +268,7 @@ static void fail_stage(struct slot *s, int stage, int sys)
 
 /* --- what boxes and the zygote say ---------------------------------------------------------- */
 
-static void check_ready(struct daemon *d, struct slot *s)
+void box_check_ready(struct daemon *d, struct slot *s)
 {
 	struct err e = ERR_INIT;
 
@@ -320,7 +322,7 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 	if (!s->pooled)
 		watch_close(d, &s->control);
 	s->ready = true;
-	check_ready(d, s);
+	box_check_ready(d, s);
 }
 
 static void tell_died(struct daemon *d, struct slot *s)
@@ -394,7 +396,7 @@ void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pi
 		fail_stage(s, reply->stage, reply->sys);
 	if (s->state == BOX_ENDING)
 		kill_box(s);
-	check_ready(d, s);
+	box_check_ready(d, s);
 }
 
 /* Boxes that it had cloned without telling are in their groups; their zombies are ours. */

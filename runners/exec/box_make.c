@@ -112,6 +112,7 @@ void box_reset(struct daemon *d, struct slot *s, const struct box_request *reque
 	s->ready = false;
 	s->reaped = false;
 	s->pid = 0;
+	s->start_ticks = 0;
 	s->end_status = 0;
 	s->created_us = clock_monotonic_us();
 	s->ended_us = 0;

@@ -91,6 +91,7 @@ struct slot {
 	bool ready;   /* the box says that it is built */
 	bool reaped;
 	pid_t pid;
+	uint64_t start_ticks; /* of that process, 0: not read yet */
 	int end_status;
 	int64_t created_us;
 	int64_t ended_us;
@@ -184,6 +185,8 @@ void box_answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_c
 /* -1 when too many wait already. */
 int box_add_pending(struct slot *s, uint64_t client, const struct box_request *request);
 void box_read_stats(struct daemon *d, struct slot *s);
+/* LIVE, if nothing is missing any more. */
+void box_check_ready(struct daemon *d, struct slot *s);
 /* The watch of a slot's control socket. */
 void box_on_control(struct daemon *d, void *ctx, uint32_t events);
 /* Kills; the box is over at a later event or turn. */
@@ -209,7 +212,7 @@ void ring_add(struct daemon *d, int fd);
 void ring_close(struct daemon *d);
 /* The oldest waiting box, or one that is being built for the pool and not claimed; or NULL. */
 struct slot *pool_find(struct daemon *d, bool being_built);
-/* Makes a waiting box one of s->limits and s->run_id; it answers on its control socket. */
+/* Makes a waiting box the one of s->limits and s->run_id, and answers its create. */
 int pool_assign(struct daemon *d, struct slot *s, struct err *e);
 /* A box of the pool is built. */
 void pool_ready(struct daemon *d, struct slot *s);
@@ -228,6 +231,8 @@ struct adopt_list {
 	int pidfds[BOX_MAX_SLOTS]; /* -1: none */
 	struct slot_record records[BOX_MAX_SLOTS];
 };
+/* What can be known of the box before it is assigned. */
+void adopt_prepare(struct slot *s);
 /* Writes the slot's file: from now on the box outlives us. */
 int adopt_keep(struct daemon *d, struct slot *s, struct err *e);
 void adopt_forget(const struct daemon *d, const struct slot *s);

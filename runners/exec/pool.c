@@ -128,10 +128,13 @@ int pool_assign(struct daemon *d, struct slot *s, struct err *e)
 	s->state = BOX_BUILDING;
 	s->pooled = false;
 	s->claimed = false;
-	s->ready = false; /* until it says that it has heard */
-	if (cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 || resize(s, e) != 0)
+	if (cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 || resize(s, e) != 0 ||
+	    fd_send(s->control.fd, &assign, sizeof(assign), NULL, 0, e) < 0)
 		return -1;
-	return fd_send(s->control.fd, &assign, sizeof(assign), NULL, 0, e) < 0 ? -1 : 0;
+	/* what is in the socket is read before its end: from here on the box does not need us */
+	watch_close(d, &s->control);
+	box_check_ready(d, s);
+	return 0;
 }
 
 void pool_close_parts(struct slot *s)
@@ -161,8 +164,10 @@ void pool_ready(struct daemon *d, struct slot *s)
 	struct err e = ERR_INIT;
 
 	s->state = BOX_WAITING;
-	if (!s->claimed)
+	if (!s->claimed) {
+		adopt_prepare(s);
 		return;
+	}
 	if (pool_assign(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "assign", &e, "slot=%u run=%s", s->number, s->run_id);
 		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);

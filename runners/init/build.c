@@ -279,5 +279,5 @@ void build_and_serve(struct build_job *job)
 		fd_close_at(&control_fd);
 	for (int i = 0; i < ZYGOTE_PARTS; i++)
 		fd_close_at(&part_fds[i]);
-	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE);
+	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

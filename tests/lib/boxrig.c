@@ -309,7 +309,7 @@ int rig_start(struct rig *r, unsigned int slots)
 
 	memset(r, 0, sizeof(*r));
 	boxclient_init(&r->client, &box_events, r);
-	(void)snprintf(r->dir, sizeof(r->dir), "/tmp/cbox-XXXXXX");
+	(void)snprintf(r->dir, sizeof(r->dir), "/run/cbox-XXXXXX");
 	(void)snprintf(r->instance, sizeof(r->instance), "t%ld", (long)getpid());
 	if (mkdtemp(r->dir) == NULL || chmod(r->dir, 0755) != 0 ||
 	    write_limits(r, slots, limits, sizeof(limits)) != 0 || start_process(r, limits) != 0)

@@ -5,7 +5,7 @@
 _Static_assert(sizeof(struct box_limits) == 40, "box_limits has holes");
 _Static_assert(sizeof(struct box_request) == 24 + 64 + 64 + 40, "box_request has holes");
 _Static_assert(sizeof(struct box_stats) == 56, "box_stats has holes");
-_Static_assert(sizeof(struct box_reply) == 48 + 64 + 108 + 4 + 56 + 40 + 200,
+_Static_assert(sizeof(struct box_reply) == 48 + 64 + 108 + 4 + 56 + 40 + 24 + 200,
 	       "box_reply changed its size: raise BOX_VERSION");
 
 static bool terminated(const char *text, size_t size)

@@ -17,13 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BOX_VERSION         1U
+#define BOX_VERSION         2U
 #define BOX_RUN_ID_SIZE     64
 #define BOX_IMAGE_SIZE      64
 #define BOX_PATH_SIZE       108
 #define BOX_TEXT_SIZE       200
 #define BOX_MAX_SLOTS       1024
 #define BOX_NO_SLOT         UINT32_MAX
+#define BOX_ALL_SLOTS       (UINT32_MAX - 1) /* list: waiting boxes too, without a run id */
 #define BOX_DEADLINE_MAX_MS 60000U
 #define BOX_STATUS_UNKNOWN  (-1) /* end_status of a box that an earlier cordon-box made */
 
@@ -66,6 +67,7 @@ enum box_state {
 	BOX_FROZEN,
 	BOX_ENDING,
 	BOX_DEAD,
+	BOX_WAITING, /* built ahead, nobody's yet; only in a list of all */
 	BOX_STATE__MAX
 };
 
@@ -92,7 +94,15 @@ struct box_request {
 	struct box_limits limits;   /* create */
 };
 
-/* Counted from the box's create. */
+/*
+ * Counted from the box's create. BOX_STATS reads counters of the kernel (some 20 us) and answers at
+ * once, so the caller can report a run as soon as its command has exited and destroy the box
+ * afterwards. When `pids` is 1 (pid 1 alone: the command and all that it left behind have ended),
+ * oom_kills and pids_limit_hits are final, and cpu_us and memory_peak_bytes as good as final: only
+ * pid 1 itself can still add to them (below 1 ms; reads of files for artifacts). While `pids` is
+ * above 1, what the command left running goes on counting; the reply to BOX_DESTROY has the last
+ * word. memory_bytes, pids and wall_us are of the moment.
+ */
 struct box_stats {
 	uint64_t cpu_us;
 	uint64_t memory_peak_bytes;
@@ -120,6 +130,10 @@ struct box_reply {
 	char agent_path[BOX_PATH_SIZE]; /* create, list: the agent's unix stream socket */
 	struct box_stats stats;
 	struct box_limits ceilings; /* probe */
+	uint32_t pool;              /* probe: boxes that should wait built */
+	uint32_t waiting;           /* probe: that do */
+	uint64_t warm;              /* probe: creates served by a waiting box since the start */
+	uint64_t cold;              /* probe: creates that had to build one */
 	char text[BOX_TEXT_SIZE];   /* why not; for the log */
 };
 

@@ -3,13 +3,18 @@
  * SOCK_SEQPACKET pair. Both sides are ours and of one build: a record of another version or size is
  * a fault and ends the zygote.
  *
- * cordon-box -> zygote	 ZYGOTE_CONFIGURE once, with two descriptors: the seccomp program
- *			 (memfd) and a slot's user namespace to try idmapping with.
- *			 ZYGOTE_CREATE per box, with descriptors in the order of enum zygote_fd.
- * zygote -> cordon-box	 one zygote_reply per request; for a CREATE that cloned, with the box's
- *pidfd. box -> cordon-box	 one zygote_ready over the control socket of that box. While a box
- *is not assigned, EOF there ends it; ASSIGN (a zygote_assign) or a CREATE without ZYGOTE_WAIT makes
- *it an assigned box, which closes the control socket.
+ * To the zygote: ZYGOTE_CONFIGURE once, with two descriptors: the seccomp program (memfd) and a
+ * slot's user namespace to try idmapping with. ZYGOTE_CREATE per box, with descriptors in the order
+ * of enum zygote_fd. ZYGOTE_NETNS: makes a network namespace with lo up.
+ *
+ * From the zygote: one zygote_reply per request; for a CREATE that cloned, with the box's pidfd;
+ * for NETNS with the namespace.
+ *
+ * From a box: one zygote_ready over the control socket of that box when it is built. Without
+ * ZYGOTE_WAIT it is assigned then and closes the control socket. With it the message carries the
+ * descriptors of enum zygote_part, and EOF (or SIGTERM by PDEATHSIG, which only makes it look)
+ * ends the box until ASSIGN (a zygote_assign) has come; then the socket is closed too. No answer is
+ * needed: an ASSIGN that was sent is read before the EOF of a cordon-box that died behind it.
  */
 #ifndef CORDON_BASE_ZYGOTEPROTO_H
 #define CORDON_BASE_ZYGOTEPROTO_H
@@ -20,7 +25,7 @@
 #define ZYGOTE_MAX_TASKS 8
 #define ZYGOTE_IDS       65536U
 
-enum zygote_verb { ZYGOTE_CONFIGURE = 1, ZYGOTE_CREATE = 2, ZYGOTE_ASSIGN = 3 };
+enum zygote_verb { ZYGOTE_CONFIGURE = 1, ZYGOTE_CREATE = 2, ZYGOTE_ASSIGN = 3, ZYGOTE_NETNS = 4 };
 
 /* Descriptors of a CREATE: these, then `tasks` descriptors of v1 tasks files. */
 enum zygote_fd {
@@ -28,12 +33,18 @@ enum zygote_fd {
 	ZYGOTE_FD_CONTROL,
 	ZYGOTE_FD_USERNS, /* a user namespace with the slot's map, for idmapped mounts */
 	ZYGOTE_FD_GROUP,  /* directory of the v2 group; only with ZYGOTE_HAS_GROUP */
+	ZYGOTE_FD_NETNS,  /* only with ZYGOTE_HAS_NETNS */
 	ZYGOTE_FD__FIXED
 };
 
 #define ZYGOTE_WAIT      1U /* build only; wait for ASSIGN */
 #define ZYGOTE_HAS_GROUP 2U
 #define ZYGOTE_IDMAP     4U /* the template can be shown idmapped */
+#define ZYGOTE_HAS_NETNS 8U /* use that network namespace, which has lo up; else a fresh one */
+
+/* File systems whose sizes an assignment sets: with the first zygote_ready of a box that waits come
+ * their descriptors (fspick), in this order. */
+enum zygote_part { ZYGOTE_PART_WORKSPACE, ZYGOTE_PART_TMP, ZYGOTE_PART_SHM, ZYGOTE_PARTS };
 
 struct zygote_request {
 	uint32_t version;

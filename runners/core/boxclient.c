@@ -114,6 +114,15 @@ int boxclient_list(struct boxclient *c, uint64_t tag, struct err *e)
 	return put(c, &r, e);
 }
 
+int boxclient_list_all(struct boxclient *c, uint64_t tag, struct err *e)
+{
+	struct box_request r;
+
+	fill(&r, BOX_LIST, tag, 0);
+	r.slot = BOX_ALL_SLOTS;
+	return put(c, &r, e);
+}
+
 int boxclient_create(struct boxclient *c, uint64_t tag, const char *run_id, const char *image,
 		     const struct box_limits *limits, uint32_t deadline_ms, struct err *e)
 {

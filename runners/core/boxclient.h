@@ -61,6 +61,8 @@ int boxclient_create(struct boxclient *c, uint64_t tag, const char *run_id, cons
 int boxclient_verb(struct boxclient *c, enum box_verb verb, uint64_t tag, uint32_t slot,
 		   const char *run_id, uint32_t deadline_ms, struct err *e);
 int boxclient_list(struct boxclient *c, uint64_t tag, struct err *e);
+/* Waiting boxes too. */
+int boxclient_list_all(struct boxclient *c, uint64_t tag, struct err *e);
 
 static inline int boxclient_destroy(struct boxclient *c, uint64_t tag, uint32_t slot,
 				    const char *run_id, uint32_t deadline_ms, struct err *e)

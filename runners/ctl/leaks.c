@@ -133,7 +133,7 @@ static int wait_list(struct look *l, struct boxclient *c, struct err *e)
 
 static int ask_list(struct look *l, struct boxclient *c, struct err *e)
 {
-	if (boxclient_list(c, 1, e) != 0)
+	if (boxclient_list_all(c, 1, e) != 0)
 		return -1;
 	return wait_list(l, c, e);
 }
@@ -319,8 +319,8 @@ static int judge_boxes(struct look *l, struct store *db, struct err *e)
 		char detail[160];
 		int lives;
 
-		if (!l->boxes[slot].listed)
-			continue;
+		if (!l->boxes[slot].listed || l->boxes[slot].run_id[0] == '\0')
+			continue; /* a box that waits has no run */
 		lives = run_lives(db, l->boxes[slot].run_id, e);
 		if (lives < 0)
 			return -1;

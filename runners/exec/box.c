@@ -124,12 +124,15 @@ static void forget_listener(struct daemon *d, struct slot *s)
 
 	if (name != NULL)
 		(void)unlinkat(d->agents_dir, name + 1, 0);
+	s->agent_path[0] = '\0';
 }
 
 static void free_slot(struct daemon *d, struct slot *s)
 {
-	adopt_forget(d, s);
-	forget_listener(d, s);
+	if (s->agent_path[0] != '\0')
+		forget_listener(d, s);
+	pool_close_parts(s);
+	ring_give_back(d, s);
 	watch_close(d, &s->control);
 	watch_close(d, &s->pidfd);
 	cgroup_slot_rest(&d->groups, &s->groups);
@@ -145,6 +148,7 @@ static void retire(struct daemon *d, struct slot *s)
 {
 	log_event(LOG_ERROR, "slot_retired", "slot=%u run=%s", s->number, s->run_id);
 	s->retired = true;
+	adopt_forget(d, s);
 	box_answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
@@ -251,6 +255,9 @@ static void fail_stage(struct slot *s, int stage, int sys)
 	char text[BOX_TEXT_SIZE];
 	char name[96];
 
+	if (s->state != BOX_BUILDING)
+		return; /* it is being ended already */
+
 	(void)snprintf(text, sizeof(text), "building the box stopped at %s: %s",
 		       zygote_stage_name(stage),
 		       sys == 0 ? "no reason given" : strerror_r(sys, name, sizeof(name)));
@@ -261,12 +268,16 @@ static void fail_stage(struct slot *s, int stage, int sys)
 
 /* --- what boxes and the zygote say ---------------------------------------------------------- */
 
-static void check_ready(struct daemon *d, struct slot *s)
+void box_check_ready(struct daemon *d, struct slot *s)
 {
 	struct err e = ERR_INIT;
 
 	if (s->state != BOX_BUILDING || !s->ready || s->pidfd.fd < 0)
 		return;
+	if (s->pooled) {
+		pool_ready(d, s);
+		return;
+	}
 	if (adopt_keep(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "slot_file", &e, "slot=%u run=%s", s->number, s->run_id);
 		box_fail_create(s, BOX_ERR_FAILED, e.sys, "the slot file cannot be written");
@@ -281,13 +292,18 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 	struct slot *s = ctx;
 	struct zygote_ready ready;
 	struct err e = ERR_INIT;
+	int fds[ZYGOTE_PARTS];
 	size_t count;
 	ssize_t got;
 
 	(void)events;
-	got = fd_receive(s->control.fd, &ready, sizeof(ready), NULL, 0, &count, &e);
+	got = fd_receive(s->control.fd, &ready, sizeof(ready), fds, ZYGOTE_PARTS, &count, &e);
 	if (got < 0 && e.code == ERR_UNAVAILABLE)
 		return;
+	for (size_t i = 0; got > 0 && i < count; i++) {
+		fd_close_at(&s->parts[i]);
+		s->parts[i] = fds[i];
+	}
 	if (got != (ssize_t)sizeof(ready) || ready.version != ZYGOTE_VERSION) {
 		watch_close(d, &s->control);
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
@@ -298,10 +314,15 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 		fail_stage(s, ready.stage, ready.sys);
 		return;
 	}
+	if (s->pooled && (count != ZYGOTE_PARTS || s->ready)) {
+		fail_stage(s, ZYGOTE_STAGE_REQUEST, 0);
+		return;
+	}
 	/* an assigned box closes its end now */
-	watch_close(d, &s->control);
+	if (!s->pooled)
+		watch_close(d, &s->control);
 	s->ready = true;
-	check_ready(d, s);
+	box_check_ready(d, s);
 }
 
 static void tell_died(struct daemon *d, struct slot *s)
@@ -335,6 +356,9 @@ void box_on_pidfd(struct daemon *d, void *ctx, uint32_t events)
 	watch_close(d, &s->pidfd);
 	if (s->state == BOX_BUILDING) {
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
+	} else if (s->state == BOX_WAITING) {
+		s->free_when_ended = true;
+		box_begin_end(s);
 	} else if (s->state == BOX_LIVE || s->state == BOX_FROZEN) {
 		box_begin_end(s);
 		tell_died(d, s);
@@ -372,7 +396,7 @@ void box_zygote_reply(struct daemon *d, const struct zygote_reply *reply, int pi
 		fail_stage(s, reply->stage, reply->sys);
 	if (s->state == BOX_ENDING)
 		kill_box(s);
-	check_ready(d, s);
+	box_check_ready(d, s);
 }
 
 /* Boxes that it had cloned without telling are in their groups; their zombies are ours. */

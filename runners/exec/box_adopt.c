@@ -17,6 +17,13 @@
 #include <poll.h>
 #include <sys/pidfd.h>
 
+void adopt_prepare(struct slot *s)
+{
+	struct err ignored = ERR_INIT;
+
+	(void)proc_start_ticks(s->pid, &s->start_ticks, &ignored);
+}
+
 int adopt_keep(struct daemon *d, struct slot *s, struct err *e)
 {
 	struct slot_record r;
@@ -36,8 +43,9 @@ int adopt_keep(struct daemon *d, struct slot *s, struct err *e)
 	memcpy(r.agent_path, s->agent_path, sizeof(r.agent_path));
 	if (str_copy(r.instance, sizeof(r.instance), d->instance) != 0)
 		return err_set(e, ERR_INTERNAL, 0, "the instance's name is too long");
-	if (proc_start_ticks(s->pid, &r.start_ticks, e) != 0)
+	if (s->start_ticks == 0 && proc_start_ticks(s->pid, &s->start_ticks, e) != 0)
 		return -1;
+	r.start_ticks = s->start_ticks;
 	slot_record_seal(&r);
 	return slot_file_write(d->boxes_dir, &r, e);
 }

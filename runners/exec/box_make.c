@@ -15,7 +15,7 @@
 #define WORKSPACE_UID 1000
 #define TOKEN_DIGITS  12
 
-static struct slot *free_slot_find(struct daemon *d)
+struct slot *box_free_slot(struct daemon *d)
 {
 	for (unsigned int i = 0; i < d->config.slots; i++)
 		if (d->slots[i].state == BOX_STATE_NONE && !d->slots[i].retired &&
@@ -66,11 +66,18 @@ static int send_create(struct daemon *d, struct slot *s, int listener, int contr
 	fds[ZYGOTE_FD_GROUP] = group >= 0 ? group : s->userns;
 	if (group >= 0)
 		request.flags |= ZYGOTE_HAS_GROUP;
+	if (d->config.netns_ring != 0)
+		ring_take(d, s);
+	fds[ZYGOTE_FD_NETNS] = s->netns.fd >= 0 ? s->netns.fd : s->userns;
+	if (s->netns.fd >= 0)
+		request.flags |= ZYGOTE_HAS_NETNS;
+	if (s->pooled)
+		request.flags |= ZYGOTE_WAIT;
 	request.tasks = (uint32_t)cgroup_slot_tasks(&s->groups, fds + ZYGOTE_FD__FIXED);
 	return zygote_send(d, &request, fds, ZYGOTE_FD__FIXED + request.tasks, e);
 }
 
-static int build(struct daemon *d, struct slot *s, struct err *e)
+int box_build(struct daemon *d, struct slot *s, struct err *e)
 {
 	scope_close int listener = -1;
 	scope_close int ours = -1;
@@ -91,7 +98,7 @@ static int build(struct daemon *d, struct slot *s, struct err *e)
 	return send_create(d, s, listener, theirs, e);
 }
 
-static void reset_box(struct daemon *d, struct slot *s, const struct box_request *request)
+void box_reset(struct daemon *d, struct slot *s, const struct box_request *request)
 {
 	s->serial = ++d->next_serial;
 	s->limits = request->limits;
@@ -99,10 +106,13 @@ static void reset_box(struct daemon *d, struct slot *s, const struct box_request
 	s->agent_path[0] = '\0';
 	s->free_when_ended = false;
 	s->adopted = false;
+	s->pooled = false;
+	s->claimed = false;
 	s->replied = false;
 	s->ready = false;
 	s->reaped = false;
 	s->pid = 0;
+	s->start_ticks = 0;
 	s->end_status = 0;
 	s->created_us = clock_monotonic_us();
 	s->ended_us = 0;
@@ -132,6 +142,39 @@ static void end_forgotten(struct daemon *d, const char *run_id)
 	}
 }
 
+/* Makes a box of the pool the one of this request. */
+static void claim(struct slot *s, const struct box_request *request)
+{
+	s->limits = request->limits;
+	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
+	s->created_us = clock_monotonic_us();
+	s->claimed = s->state == BOX_BUILDING;
+}
+
+/* A waiting box, else a free slot, else a box that is being built for the pool. */
+static struct slot *choose(struct daemon *d, const struct box_request *request)
+{
+	struct slot *s = pool_find(d, false);
+
+	if (s != NULL) {
+		claim(s, request);
+		d->warm++;
+		return s;
+	}
+	s = box_free_slot(d);
+	if (s != NULL) {
+		box_reset(d, s, request);
+		d->cold++;
+		return s;
+	}
+	s = pool_find(d, true);
+	if (s != NULL) {
+		claim(s, request);
+		d->warm++;
+	}
+	return s;
+}
+
 void box_create(struct daemon *d, uint64_t client, const struct box_request *request)
 {
 	struct err e = ERR_INIT;
@@ -147,17 +190,19 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		return;
 	}
 	end_forgotten(d, request->run_id);
-	s = free_slot_find(d);
+	s = choose(d, request);
 	if (s == NULL) {
 		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,
 			   "all slots are in use");
 		return;
 	}
-	reset_box(d, s, request);
 	(void)box_add_pending(s, client, request);
-	if (build(d, s, &e) != 0) {
+	if (s->claimed)
+		return; /* pool_ready goes on */
+	if ((s->pooled ? pool_assign(d, s, &e) : box_build(d, s, &e)) != 0) {
 		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
-		s->replied = true; /* no process was made */
+		if (s->pid == 0)
+			s->replied = true; /* no process was made */
 		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
 		box_check_ended(d, s);
 	}

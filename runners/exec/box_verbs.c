@@ -56,6 +56,8 @@ static void on_list(struct daemon *d, uint64_t client, const struct box_request 
 
 		if (s->state == BOX_STATE_NONE || s->state == BOX_BUILDING)
 			continue;
+		if (s->state == BOX_WAITING && request->slot != BOX_ALL_SLOTS)
+			continue;
 		box_read_stats(d, s);
 		box_fill_reply(&r, s);
 		r.record = BOX_RECORD_ENTRY;
@@ -73,6 +75,8 @@ static void on_list(struct daemon *d, uint64_t client, const struct box_request 
 
 static void on_probe(struct daemon *d, uint64_t client, const struct box_request *request)
 {
+	unsigned int waiting;
+	unsigned int building;
 	struct box_reply r;
 
 	box_fill_reply(&r, NULL);
@@ -81,6 +85,11 @@ static void on_probe(struct daemon *d, uint64_t client, const struct box_request
 	r.mode = d->groups.mode;
 	r.slots = (uint32_t)d->config.slots;
 	r.ceilings = d->ceilings;
+	pool_count(d, &waiting, &building);
+	r.pool = (uint32_t)d->config.pool;
+	r.waiting = waiting;
+	r.warm = d->warm;
+	r.cold = d->cold;
 	if (!d->zygote.configured) {
 		r.code = BOX_ERR_FAILED;
 		(void)snprintf(r.text, sizeof(r.text), "the zygote is being started again");
@@ -106,7 +115,8 @@ static void on_box_verb(struct daemon *d, uint64_t client, const struct box_requ
 
 	if (request->slot < d->config.slots)
 		s = &d->slots[request->slot];
-	if (s == NULL || s->state == BOX_STATE_NONE || !str_equal(s->run_id, request->run_id)) {
+	if (s == NULL || s->state == BOX_STATE_NONE || s->state == BOX_WAITING ||
+	    !str_equal(s->run_id, request->run_id)) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_NOT_FOUND, 0,
 			   "no such box");
 		return;
@@ -121,6 +131,7 @@ static void on_box_verb(struct daemon *d, uint64_t client, const struct box_requ
 
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
 {
+	d->request_us = clock_monotonic_us();
 	if (d->stop_by_us != 0 && request->verb == BOX_CREATE) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
 			   "cordon-box is stopping");

@@ -7,6 +7,7 @@
  *	box.c	    the life of a box: ready, end, the slot free again
  *	box_make.c  the making of a box
  *	box_verbs.c what the caller asks for
+ *	pool.c	    boxes and network namespaces made ahead
  *	box_adopt.c slot files, and boxes of an earlier cordon-box taken over
  *	slot.c	    what a slot keeps: ids, user namespace, groups
  *	zygote.c    the zygote process: start, requests, replies, its death
@@ -51,6 +52,19 @@ struct pending {
 	int64_t deadline_us;
 };
 
+/* A network namespace of the initial user namespace with lo up; no live box shares one. */
+#define RING_MAX 64
+struct netns {
+	int fd; /* -1: none */
+	unsigned int uses;
+};
+struct ring {
+	struct netns at[RING_MAX];
+	unsigned int first;
+	unsigned int count;
+	bool asked; /* the zygote is making one */
+};
+
 struct slot {
 	unsigned int number;
 	bool prepared; /* userns and groups are there */
@@ -68,11 +82,16 @@ struct slot {
 	char agent_path[BOX_PATH_SIZE];
 	struct box_limits limits;
 	struct watch control;
+	bool pooled;             /* built ahead, not assigned */
+	bool claimed;            /* pooled, being built, and a create waits for it */
+	int parts[ZYGOTE_PARTS]; /* of a waiting box; -1 */
+	struct netns netns;
 	struct watch pidfd;
 	bool replied; /* the zygote's answer came */
 	bool ready;   /* the box says that it is built */
 	bool reaped;
 	pid_t pid;
+	uint64_t start_ticks; /* of that process, 0: not read yet */
 	int end_status;
 	int64_t created_us;
 	int64_t ended_us;
@@ -121,6 +140,12 @@ struct daemon {
 	struct slot *slots;
 	struct client clients[DAEMON_MAX_CLIENTS];
 	uint64_t next_serial;
+	struct ring ring;
+	uint64_t warm;      /* creates served by a waiting box */
+	uint64_t cold;      /* creates that built one */
+	int64_t request_us; /* the last request */
+	int64_t short_us;   /* since when the pool is not full, 0: it is */
+	int64_t refill_us;  /* not before, after a failure */
 	int64_t stop_by_us; /* 0: not stopping */
 	bool end_boxes;     /* stopping ends all boxes; else live ones stay */
 	bool adopting;      /* a start that fails now must not end what it found */
@@ -160,6 +185,8 @@ void box_answer_verb(struct daemon *d, struct slot *s, uint32_t verb, enum box_c
 /* -1 when too many wait already. */
 int box_add_pending(struct slot *s, uint64_t client, const struct box_request *request);
 void box_read_stats(struct daemon *d, struct slot *s);
+/* LIVE, if nothing is missing any more. */
+void box_check_ready(struct daemon *d, struct slot *s);
 /* The watch of a slot's control socket. */
 void box_on_control(struct daemon *d, void *ctx, uint32_t events);
 /* Kills; the box is over at a later event or turn. */
@@ -171,6 +198,28 @@ void box_ended(struct daemon *d, struct slot *s);
 
 /* box_make.c */
 void box_create(struct daemon *d, uint64_t client, const struct box_request *request);
+struct slot *box_free_slot(struct daemon *d);
+void box_reset(struct daemon *d, struct slot *s, const struct box_request *request);
+/* Starts the building in a slot that was reset. */
+int box_build(struct daemon *d, struct slot *s, struct err *e);
+
+/* pool.c */
+/* A network namespace for this slot, if one is ready; given back when the box is no more. */
+void ring_take(struct daemon *d, struct slot *s);
+void ring_give_back(struct daemon *d, struct slot *s);
+/* What the zygote made; -1: it could not. */
+void ring_add(struct daemon *d, int fd);
+void ring_close(struct daemon *d);
+/* The oldest waiting box, or one that is being built for the pool and not claimed; or NULL. */
+struct slot *pool_find(struct daemon *d, bool being_built);
+/* Makes a waiting box the one of s->limits and s->run_id, and answers its create. */
+int pool_assign(struct daemon *d, struct slot *s, struct err *e);
+/* A box of the pool is built. */
+void pool_ready(struct daemon *d, struct slot *s);
+void pool_close_parts(struct slot *s);
+void pool_count(const struct daemon *d, unsigned int *out_waiting, unsigned int *out_building);
+/* Makes at most one thing; when to come again. */
+int64_t pool_turn(struct daemon *d, int64_t now_us);
 
 /* box_verbs.c */
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request);
@@ -182,6 +231,8 @@ struct adopt_list {
 	int pidfds[BOX_MAX_SLOTS]; /* -1: none */
 	struct slot_record records[BOX_MAX_SLOTS];
 };
+/* What can be known of the box before it is assigned. */
+void adopt_prepare(struct slot *s);
 /* Writes the slot's file: from now on the box outlives us. */
 int adopt_keep(struct daemon *d, struct slot *s, struct err *e);
 void adopt_forget(const struct daemon *d, const struct slot *s);

@@ -14,265 +14,499 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "no filter for this architecture"
-#endif
-
-/* The first number that this list has not judged (Linux 6.17 ends at file_setattr, 469). */
+/* The first number that this list has not judged (Linux 6.17 ends at file_setattr, 469), and the
+ * first that libseccomp 2.5.4 has no name for. */
 #define FIRST_UNKNOWN_CALL 470
-#define CLONE_NEWTIME_FLAG 0x00000080U
+#define FIRST_BY_NUMBER    451
 
-/* Refused whatever the arguments. Names that libseccomp does not know on this machine are passed
- * over: they have no number here, or one that is refused as unknown. */
-static const char *const denied[] = {
-    /* mounts and roots */
-    "mount",
-    "umount",
-    "umount2",
-    "pivot_root",
-    "chroot",
-    "move_mount",
-    "open_tree",
-    "fsopen",
-    "fsconfig",
-    "fsmount",
-    "fspick",
-    "mount_setattr",
-    "swapon",
-    "swapoff",
-    "quotactl",
-    "quotactl_fd",
-    "nfsservctl",
-    "fanotify_init",
-    "fanotify_mark",
-    /* namespaces */
-    "unshare",
-    "setns",
-    "sethostname",
-    "setdomainname",
-    /* kernel surface that programs in a box do not need */
-    "io_uring_setup",
-    "io_uring_enter",
-    "io_uring_register",
-    "bpf",
-    "perf_event_open",
-    "userfaultfd",
-    "keyctl",
-    "add_key",
-    "request_key",
-    "lookup_dcookie",
-    "vmsplice",
-    "uselib",
-    "ustat",
-    "sysfs",
-    "_sysctl",
-    "modify_ldt",
-    "vm86",
-    "vm86old",
-    "get_mempolicy",
-    "mbind",
-    "set_mempolicy",
-    "set_mempolicy_home_node",
-    "migrate_pages",
-    "move_pages",
-    /* other processes */
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "kcmp",
-    "pidfd_getfd",
-    "process_madvise",
-    /* modules, kernels, the machine */
-    "create_module",
-    "init_module",
-    "finit_module",
-    "delete_module",
-    "query_module",
-    "get_kernel_syms",
-    "kexec_load",
-    "kexec_file_load",
-    "reboot",
-    "acct",
-    "syslog",
-    "vhangup",
-    "iopl",
-    "ioperm",
-    "pciconfig_read",
-    "pciconfig_write",
-    "pciconfig_iobase",
-    /* clocks */
-    "settimeofday",
-    "stime",
-    "clock_settime",
-    "clock_settime64",
-    "clock_adjtime",
-    "clock_adjtime64",
-    "adjtimex",
-    /* handles that open files past their paths */
-    "open_by_handle_at",
-    "name_to_handle_at",
+/*
+ * Allowed whatever the arguments: what the default profile of the container engines allows to a
+ * container without capabilities, less
+ *
+ *	ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd, process_madvise
+ *			reach into other processes; debuggers do not work in a box
+ *	io_uring_*	a second way to most calls that no filter sees, and a long list of holes
+ *	userfaultfd	stops the kernel at a chosen point, the helper of most race exploits
+ *	add_key, request_key, keyctl
+ *			keyrings are not namespaced by user alone
+ *	bpf, perf_event_open
+ *			the verifier and perf are large surfaces that programs in a box do not need
+ *	vmsplice	pages of a process in a pipe, unprotected from later changes
+ *	modify_ldt	16-bit segments; of use to very old programs only
+ *	memfd_secret	memory that the host cannot look at
+ *	name_to_handle_at, fanotify_mark
+ *			half of open_by_handle_at, and of a call that needs a capability anyway
+ *	adjtimex, clock_adjtime
+ *			clocks of the host
+ *	get_mempolicy, set_mempolicy, mbind, migrate_pages, move_pages
+ *			placement of memory; as in the reference without CAP_SYS_NICE
+ *	mount, umount2, pivot_root, chroot, the new mount calls, unshare, setns, statmount,
+ *listmount roots and namespaces of a box are made before the filter
+ *	lsm_*		tell of the host's security modules
+ *	old names that no kernel serves any more
+ */
+static const char *const allowed[] = {
+    "accept",
+    "accept4",
+    "access",
+    "alarm",
+    "arch_prctl",
+    "bind",
+    "brk",
+    "capget",
+    "capset",
+    "chdir",
+    "chmod",
+    "chown",
+    "clock_getres",
+    "clock_gettime",
+    "clock_nanosleep",
+    "close",
+    "close_range",
+    "connect",
+    "copy_file_range",
+    "creat",
+    "dup",
+    "dup2",
+    "dup3",
+    "epoll_create",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "eventfd",
+    "eventfd2",
+    "execve",
+    "execveat",
+    "exit",
+    "exit_group",
+    "faccessat",
+    "faccessat2",
+    "fadvise64",
+    "fallocate",
+    "fchdir",
+    "fchmod",
+    "fchmodat",
+    "fchown",
+    "fchownat",
+    "fcntl",
+    "fdatasync",
+    "fgetxattr",
+    "flistxattr",
+    "flock",
+    "fork",
+    "fremovexattr",
+    "fsetxattr",
+    "fstat",
+    "fstatfs",
+    "fsync",
+    "ftruncate",
+    "futex",
+    "futex_waitv",
+    "futimesat",
+    "get_robust_list",
+    "get_thread_area",
+    "getcpu",
+    "getcwd",
+    "getdents",
+    "getdents64",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getgroups",
+    "getitimer",
+    "getpeername",
+    "getpgid",
+    "getpgrp",
+    "getpid",
+    "getppid",
+    "getpriority",
+    "getrandom",
+    "getresgid",
+    "getresuid",
+    "getrlimit",
+    "getrusage",
+    "getsid",
+    "getsockname",
+    "getsockopt",
+    "gettid",
+    "gettimeofday",
+    "getuid",
+    "getxattr",
+    "inotify_add_watch",
+    "inotify_init",
+    "inotify_init1",
+    "inotify_rm_watch",
+    "io_cancel",
+    "io_destroy",
+    "io_getevents",
+    "io_pgetevents",
+    "io_setup",
+    "io_submit",
+    "ioprio_get",
+    "ioprio_set",
+    "kill",
+    "landlock_add_rule",
+    "landlock_create_ruleset",
+    "landlock_restrict_self",
+    "lchown",
+    "lgetxattr",
+    "link",
+    "linkat",
+    "listen",
+    "listxattr",
+    "llistxattr",
+    "lremovexattr",
+    "lseek",
+    "lsetxattr",
+    "lstat",
+    "madvise",
+    "membarrier",
+    "memfd_create",
+    "mincore",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "mlock",
+    "mlock2",
+    "mlockall",
+    "mmap",
+    "mprotect",
+    "mq_getsetattr",
+    "mq_notify",
+    "mq_open",
+    "mq_timedreceive",
+    "mq_timedsend",
+    "mq_unlink",
+    "mremap",
+    "msgctl",
+    "msgget",
+    "msgrcv",
+    "msgsnd",
+    "msync",
+    "munlock",
+    "munlockall",
+    "munmap",
+    "nanosleep",
+    "newfstatat",
+    "open",
+    "openat",
+    "openat2",
+    "pause",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "pipe",
+    "pipe2",
+    "pkey_alloc",
+    "pkey_free",
+    "pkey_mprotect",
+    "poll",
+    "ppoll",
+    "prctl",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "prlimit64",
+    "process_mrelease",
+    "pselect6",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "read",
+    "readahead",
+    "readlink",
+    "readlinkat",
+    "readv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "remap_file_pages",
+    "removexattr",
+    "rename",
+    "renameat",
+    "renameat2",
+    "restart_syscall",
+    "rmdir",
+    "rseq",
+    "rt_sigaction",
+    "rt_sigpending",
+    "rt_sigprocmask",
+    "rt_sigqueueinfo",
+    "rt_sigreturn",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "rt_tgsigqueueinfo",
+    "sched_get_priority_max",
+    "sched_get_priority_min",
+    "sched_getaffinity",
+    "sched_getattr",
+    "sched_getparam",
+    "sched_getscheduler",
+    "sched_rr_get_interval",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+    "sched_yield",
+    "seccomp",
+    "select",
+    "semctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "sendfile",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "set_robust_list",
+    "set_thread_area",
+    "set_tid_address",
+    "setfsgid",
+    "setfsuid",
+    "setgid",
+    "setgroups",
+    "setitimer",
+    "setpgid",
+    "setpriority",
+    "setregid",
+    "setresgid",
+    "setresuid",
+    "setreuid",
+    "setrlimit",
+    "setsid",
+    "setsockopt",
+    "setuid",
+    "setxattr",
+    "shmat",
+    "shmctl",
+    "shmdt",
+    "shmget",
+    "shutdown",
+    "sigaltstack",
+    "signalfd",
+    "signalfd4",
+    "splice",
+    "stat",
+    "statfs",
+    "statx",
+    "symlink",
+    "symlinkat",
+    "sync",
+    "sync_file_range",
+    "syncfs",
+    "sysinfo",
+    "tee",
+    "tgkill",
+    "time",
+    "timer_create",
+    "timer_delete",
+    "timer_getoverrun",
+    "timer_gettime",
+    "timer_settime",
+    "timerfd_create",
+    "timerfd_gettime",
+    "timerfd_settime",
+    "times",
+    "tkill",
+    "truncate",
+    "umask",
+    "uname",
+    "unlink",
+    "unlinkat",
+    "utime",
+    "utimensat",
+    "utimes",
+    "vfork",
+    "wait4",
+    "waitid",
+    "write",
+    "writev",
 };
 
-/* As above, by number: newer than libseccomp 2.5.4. The same on every architecture. */
-static const int denied_numbers[] = {
-    457, /* statmount */
-    458, /* listmount */
-    459, /* lsm_get_self_attr */
-    460, /* lsm_set_self_attr */
-    461, /* lsm_list_modules */
-    467, /* open_tree_attr */
+/* As above, by number: newer than libseccomp 2.5.4, the same on every architecture. */
+static const unsigned int allowed_numbers[] = {
+    451, /* cachestat */
+    452, /* fchmodat2 */
+    453, /* map_shadow_stack */
+    454, /* futex_wake */
+    455, /* futex_wait */
+    456, /* futex_requeue */
+    462, /* mseal */
+    463, /* setxattrat */
+    464, /* getxattrat */
+    465, /* listxattrat */
+    466, /* removexattrat */
+    468, /* file_getattr */
+    469, /* file_setattr */
 };
 
-static const unsigned int namespace_flags[] = {CLONE_NEWNS,  CLONE_NEWCGROUP,   CLONE_NEWUTS,
-					       CLONE_NEWIPC, CLONE_NEWUSER,     CLONE_NEWPID,
-					       CLONE_NEWNET, CLONE_NEWTIME_FLAG};
+static const struct {
+	uint32_t audit;
+	uint32_t token; /* libseccomp's */
+	unsigned int ioctl;
+	unsigned int personality;
+} arches[FILTER_ARCH__MAX] = {
+    [FILTER_X86_64] = {AUDIT_ARCH_X86_64, SCMP_ARCH_X86_64, 16, 135},
+    [FILTER_AARCH64] = {AUDIT_ARCH_AARCH64, SCMP_ARCH_AARCH64, 29, 92},
+};
+
+#define NAMESPACE_FLAGS                                                                \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
+	 CLONE_NEWPID | CLONE_NEWNET)
 
 static int failed(int result, const char *what, struct err *e)
 {
 	return err_set(e, ERR_INTERNAL, -result, "seccomp rule %s", what);
 }
 
-static int deny_names(scmp_filter_ctx ctx, struct err *e)
+static int allow_names(scmp_filter_ctx ctx, struct err *e)
 {
-	int result;
+	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
+		int number = seccomp_syscall_resolve_name(allowed[i]);
+		int result;
 
-	for (size_t i = 0; i < ARRAY_LEN(denied); i++) {
-		int number = seccomp_syscall_resolve_name(denied[i]);
-
-		if (number < 0)
-			continue;
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), number, 0);
+		/* a name that libseccomp does not know would leave a hole in the list unseen */
+		if (number == __NR_SCMP_ERROR)
+			return failed(-EINVAL, allowed[i], e);
+		result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, number, 0);
 		if (result != 0)
-			return failed(result, denied[i], e);
-	}
-	for (size_t i = 0; i < ARRAY_LEN(denied_numbers); i++) {
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), denied_numbers[i], 0);
-		if (result != 0)
-			return failed(result, "by number", e);
-	}
-	result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
-	return result == 0 ? 0 : failed(result, "clone3", e);
-}
-
-/* The kernel takes the low half of these arguments, so a mask guards against set high halves. */
-static int deny_arguments(scmp_filter_ctx ctx, struct err *e)
-{
-	static const unsigned int terminals[] = {TIOCSTI, TIOCLINUX};
-	int result;
-
-	for (size_t i = 0; i < ARRAY_LEN(namespace_flags); i++) {
-		unsigned int flag = namespace_flags[i];
-
-		/* CLONE_NEWTIME lies in the signal byte of clone(2) and cannot be asked for there
-		 */
-		if (flag == CLONE_NEWTIME_FLAG)
-			continue;
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-					  SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag));
-		if (result != 0)
-			return failed(result, "clone", e);
-	}
-	for (size_t i = 0; i < ARRAY_LEN(terminals); i++) {
-		result = seccomp_rule_add(
-		    ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
-		    SCMP_A1(SCMP_CMP_MASKED_EQ, UINT64_C(0xFFFFFFFF), terminals[i]));
-		if (result != 0)
-			return failed(result, "ioctl", e);
+			return failed(result, allowed[i], e);
 	}
 	return 0;
 }
 
-/* AF_UNIX, AF_INET, AF_INET6 and routing netlink stay. A family with a set high half is above
- * AF_NETLINK in the 64-bit comparison, so it is refused too. */
-static int deny_sockets(scmp_filter_ctx ctx, struct err *e)
+/*
+ * clone without new namespaces (CLONE_NEWTIME lies in its signal byte and cannot be asked for);
+ * clone3 does not exist, since its flags cannot be read here, and callers then use clone.
+ * Sockets: AF_UNIX, AF_INET, AF_INET6 and routing netlink. The comparison is of 64 bits, so a
+ * family with a set high half is refused.
+ */
+static int allow_arguments(scmp_filter_ctx ctx, struct err *e)
 {
-	int result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
-				      SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+	static const unsigned int families[] = {AF_UNIX, AF_INET, AF_INET6};
+	int result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+				      SCMP_A0(SCMP_CMP_MASKED_EQ, NAMESPACE_FLAGS, 0));
 
-	for (unsigned int family = 0; family < AF_NETLINK && result == 0; family++) {
-		if (family == AF_UNIX || family == AF_INET || family == AF_INET6)
-			continue;
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
-					  SCMP_A0(SCMP_CMP_EQ, family));
-	}
+	if (result == 0)
+		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	for (size_t i = 0; i < ARRAY_LEN(families) && result == 0; i++)
+		result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
+					  SCMP_A0(SCMP_CMP_EQ, families[i]));
 	if (result == 0)
 		result =
-		    seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 2,
-				     SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0));
+		    seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
+				     SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0));
 	if (result == 0)
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socketpair), 1,
-					  SCMP_A0(SCMP_CMP_NE, AF_UNIX));
-	return result == 0 ? 0 : failed(result, "socket", e);
+		result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1,
+					  SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+	return result == 0 ? 0 : failed(result, "with arguments", e);
 }
 
 #define LOAD(field)          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define EQUAL(k, yes, no)    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)(k), yes, no)
 #define AT_LEAST(k, yes, no) BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned int)(k), yes, no)
 #define ANSWER(value)        BPF_STMT(BPF_RET | BPF_K, value)
+#define NO_SUCH_CALL         (SECCOMP_RET_ERRNO | ENOSYS)
+#define REFUSED              (SECCOMP_RET_ERRNO | EPERM)
 
 /*
- * What libseccomp cannot say, put in front of its program: foreign entries and unknown numbers, and
- * personality with a list of allowed values (0, PER_LINUX32, UNAME26, both, and the query).
+ * What libseccomp cannot say, put in front of its program: foreign entries (32-bit; x32 by its
+ * numbers) and unknown numbers do not exist; newer numbers; ioctl without the two requests that put
+ * text into a terminal's input; personality with a list of allowed values (0, PER_LINUX32, UNAME26,
+ * both, and the query). The kernel takes the low half of both arguments, as is done here.
  */
-static const struct sock_filter prefix[] = {
-    LOAD(arch),
-    EQUAL(NATIVE_ARCH, 1, 0),
-    ANSWER(SECCOMP_RET_ERRNO | ENOSYS),
-    LOAD(nr),
-    AT_LEAST(FIRST_UNKNOWN_CALL, 0, 1),
-    ANSWER(SECCOMP_RET_ERRNO | ENOSYS),
-    EQUAL(SYS_personality, 0, 8),
-    LOAD(args[0]),
-    EQUAL(0, 4, 0),
-    EQUAL(0x0008, 3, 0),
-    EQUAL(0x20000, 2, 0),
-    EQUAL(0x20008, 1, 0),
-    EQUAL(0xFFFFFFFF, 0, 1),
-    ANSWER(SECCOMP_RET_ALLOW),
-    ANSWER(SECCOMP_RET_ERRNO | EPERM),
-};
-
-static int build_rules(scmp_filter_ctx ctx, struct err *e)
+static int write_prefix(enum filter_arch arch, int fd, struct err *e)
 {
-	/* 2: a binary tree, which loads in half the time of a list */
-	int result = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	const struct sock_filter head[] = {
+	    LOAD(arch),
+	    EQUAL(arches[arch].audit, 1, 0),
+	    ANSWER(NO_SUCH_CALL),
+	    LOAD(nr),
+	    AT_LEAST(FIRST_UNKNOWN_CALL, 0, 1),
+	    ANSWER(NO_SUCH_CALL),
+	    AT_LEAST(FIRST_BY_NUMBER, 0, ARRAY_LEN(allowed_numbers) + 2),
+	};
+	const struct sock_filter tail[] = {
+	    ANSWER(REFUSED),
+	    ANSWER(SECCOMP_RET_ALLOW),
+	    EQUAL(arches[arch].ioctl, 0, 5),
+	    LOAD(args[1]),
+	    EQUAL(TIOCSTI, 2, 0),
+	    EQUAL(TIOCLINUX, 1, 0),
+	    ANSWER(SECCOMP_RET_ALLOW),
+	    ANSWER(REFUSED),
+	    EQUAL(arches[arch].personality, 0, 8),
+	    LOAD(args[0]),
+	    EQUAL(0, 4, 0),
+	    EQUAL(0x0008, 3, 0),
+	    EQUAL(0x20000, 2, 0),
+	    EQUAL(0x20008, 1, 0),
+	    EQUAL(0xFFFFFFFF, 0, 1),
+	    ANSWER(SECCOMP_RET_ALLOW),
+	    ANSWER(REFUSED),
+	};
+	struct sock_filter numbers[ARRAY_LEN(allowed_numbers)];
 
+	for (size_t i = 0; i < ARRAY_LEN(allowed_numbers); i++) {
+		unsigned char to_allow = (unsigned char)(ARRAY_LEN(allowed_numbers) - i);
+
+		numbers[i] = (struct sock_filter)EQUAL(allowed_numbers[i], to_allow, 0);
+	}
+	if (fd_write_full(fd, head, sizeof(head), e) != 0 ||
+	    fd_write_full(fd, numbers, sizeof(numbers), e) != 0)
+		return -1;
+	return fd_write_full(fd, tail, sizeof(tail), e);
+}
+
+static int build_rules(scmp_filter_ctx ctx, enum filter_arch arch, struct err *e)
+{
+	int result = 0;
+
+	if (seccomp_arch_native() != arches[arch].token) {
+		result = seccomp_arch_add(ctx, arches[arch].token);
+		if (result == 0)
+			result = seccomp_arch_remove(ctx, seccomp_arch_native());
+	}
+	/* 2: a binary tree, which loads in half the time of a list */
+	if (result == 0)
+		result = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (result == 0)
 		result = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
 	if (result != 0)
 		return failed(result, "attributes", e);
-	if (deny_names(ctx, e) != 0 || deny_arguments(ctx, e) != 0)
-		return -1;
-	return deny_sockets(ctx, e);
+	return allow_names(ctx, e) != 0 ? -1 : allow_arguments(ctx, e);
 }
 
-int filter_build(int *out_fd, struct err *e)
+int filter_export(enum filter_arch arch, int fd, struct err *e)
 {
-	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-	scope_close int fd = memfd_create("filter", MFD_CLOEXEC);
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int result = 0;
 
-	if (ctx == NULL || fd < 0)
-		result = err_set(e, ERR_INTERNAL, errno, "seccomp_init");
+	if (ctx == NULL)
+		return err_set(e, ERR_INTERNAL, errno, "seccomp_init");
+	result = build_rules(ctx, arch, e);
 	if (result == 0)
-		result = build_rules(ctx, e);
-	if (result == 0)
-		result = fd_write_full(fd, prefix, sizeof(prefix), e);
+		result = write_prefix(arch, fd, e);
 	if (result == 0) {
 		int exported = seccomp_export_bpf(ctx, fd);
 
 		if (exported != 0)
 			result = failed(exported, "export", e);
 	}
-	if (ctx != NULL)
-		seccomp_release(ctx);
-	if (result != 0)
+	seccomp_release(ctx);
+	return result;
+}
+
+int filter_build(int *out_fd, struct err *e)
+{
+	scope_close int fd = memfd_create("filter", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return err_set(e, ERR_INTERNAL, errno, "memfd_create");
+	if (filter_export(FILTER_NATIVE, fd, e) != 0)
 		return -1;
 	*out_fd = fd_steal(&fd);
 	return 0;

@@ -135,7 +135,11 @@ static void loop(struct daemon *d)
 	for (;;) {
 		int64_t now = clock_monotonic_us();
 		int64_t next = box_turn(d, now);
+		int64_t refill = pool_turn(d, now);
 		int count;
+
+		if (refill < next)
+			next = refill;
 
 		zygote_turn(d, now);
 		if (d->zygote.restart_us != 0 && d->zygote.restart_us < next)
@@ -425,6 +429,7 @@ static int stop(struct daemon *d)
 	if (d->end_boxes)
 		memset(keep, 0, sizeof(keep));
 	slots_close(d);
+	ring_close(d);
 	if (!d->adopting && d->groups.name[0] != '\0' && cgroups_sweep(&d->groups, keep, &e) != 0) {
 		log_err(LOG_ERROR, "groups_left", &e, "%s", "");
 		result = 1;

@@ -179,6 +179,9 @@ int slots_open(struct daemon *d, struct err *e)
 		s->userns = -1;
 		s->control.fd = -1;
 		s->pidfd.fd = -1;
+		s->netns.fd = -1;
+		for (int k = 0; k < ZYGOTE_PARTS; k++)
+			s->parts[k] = -1;
 		s->uid_base = (uint32_t)(d->config.uid_base + (uint64_t)i * ZYGOTE_IDS);
 		if (i < PREPARED_AT_START && slot_prepare(d, s, e) != 0)
 			return -1;
@@ -190,6 +193,8 @@ void slots_close(struct daemon *d)
 {
 	for (unsigned int i = 0; d->slots != NULL && i < d->config.slots; i++) {
 		fd_close_at(&d->slots[i].userns);
+		fd_close_at(&d->slots[i].netns.fd);
+		pool_close_parts(&d->slots[i]);
 		cgroup_slot_close(&d->groups, &d->slots[i].groups);
 	}
 	mem_free(d->slots);

@@ -63,6 +63,13 @@ static void on_reply(struct daemon *d, const struct zygote_reply *reply, int pid
 				  "as nobody's");
 		return;
 	}
+	if (reply->verb == ZYGOTE_NETNS) {
+		if (reply->stage != ZYGOTE_DONE)
+			log_event(LOG_WARNING, "zygote", "no network namespace errno=%d",
+				  reply->sys);
+		ring_add(d, pidfd);
+		return;
+	}
 	box_zygote_reply(d, reply, pidfd);
 }
 
@@ -78,6 +85,7 @@ static void died(struct daemon *d)
 	log_event(LOG_ERROR, "zygote", "died status=%d", status);
 	d->zygote.pid = 0;
 	d->zygote.configured = false;
+	d->ring.asked = false;
 	/* at once, but not in a tight loop when it dies at its start */
 	d->zygote.restart_us = clock_monotonic_us();
 	if (d->zygote.restart_us - d->zygote.started_us < STEADY_US)

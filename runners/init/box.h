@@ -31,6 +31,8 @@ struct build_base {
 	size_t read_only_count;
 };
 
+/* Brings lo of the present network namespace up; 0 or -1 with errno. */
+int build_lo_up(void);
 /* Which of the known sensitive names this kernel's /proc has. */
 void build_find_masks(struct build_base *base);
 

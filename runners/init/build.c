@@ -12,6 +12,7 @@
 #include <linux/securebits.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -29,6 +30,7 @@
 
 #define LISTENER_FD 3
 #define CONTROL_FD  4
+#define PART_FD     5 /* to 7 */
 #define HIGH_FD     100
 #define WORKSPACE   "/workspace"
 
@@ -77,13 +79,16 @@ void build_find_masks(struct build_base *base)
 }
 
 static int control_fd = -1;
+static int part_fds[ZYGOTE_PARTS] = {-1, -1, -1};
 
 static void tell(int stage, int sys)
 {
 	struct zygote_ready ready = {.version = ZYGOTE_VERSION, .stage = stage, .sys = sys};
 	struct err e = ERR_INIT;
+	bool with_parts = stage == ZYGOTE_DONE && part_fds[0] >= 0;
 
-	(void)fd_send(control_fd, &ready, sizeof(ready), NULL, 0, &e);
+	(void)fd_send(control_fd, &ready, sizeof(ready), part_fds, with_parts ? ZYGOTE_PARTS : 0,
+		      &e);
 }
 
 static __attribute__((noreturn)) void give_up(int stage)
@@ -177,15 +182,37 @@ static void mount_root(const struct build_job *job)
 	must(chdir("/"), ZYGOTE_STAGE_PIVOT);
 }
 
-static void set_up_network(void)
+int build_lo_up(void)
 {
 	struct ifreq request = {.ifr_name = "lo"};
 	scope_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	must(fd < 0 ? -1 : 0, ZYGOTE_STAGE_NET);
+	if (fd < 0)
+		return -1;
 	request.ifr_flags = IFF_UP | IFF_RUNNING;
-	must(ioctl(fd, SIOCSIFFLAGS, &request), ZYGOTE_STAGE_NET);
+	return ioctl(fd, SIOCSIFFLAGS, &request);
+}
+
+static void set_up_network(const struct build_job *job)
+{
+	if ((job->request.flags & ZYGOTE_HAS_NETNS) == 0)
+		must(build_lo_up(), ZYGOTE_STAGE_NET);
 	must(sethostname("box", 3), ZYGOTE_STAGE_NET);
+}
+
+/* What cordon-box needs to set the sizes at assignment; sent away with the first ready. */
+static void pick_parts(void)
+{
+	static const char *const paths[ZYGOTE_PARTS] = {WORKSPACE, "/tmp", "/dev/shm"};
+
+	for (int i = 0; i < ZYGOTE_PARTS; i++) {
+		scope_close int fd = fspick(AT_FDCWD, paths[i], FSPICK_CLOEXEC);
+
+		/* beyond the numbers that arrange_fds gives out */
+		part_fds[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+		if (part_fds[i] < 0)
+			give_up(ZYGOTE_STAGE_TMPFS);
+	}
 }
 
 /* 0 to 2 are the box's own null device, then the listener and the control socket; all else goes. */
@@ -206,7 +233,14 @@ static void arrange_fds(const struct build_job *job)
 	if (dup3(control, CONTROL_FD, O_CLOEXEC) < 0)
 		give_up(ZYGOTE_STAGE_FDS);
 	control_fd = CONTROL_FD;
-	must(close_range(CONTROL_FD + 1, ~0U, 0), ZYGOTE_STAGE_FDS);
+	if (part_fds[0] >= 0)
+		for (int i = 0; i < ZYGOTE_PARTS; i++) {
+			if (dup3(part_fds[i], PART_FD + i, O_CLOEXEC) < 0)
+				give_up(ZYGOTE_STAGE_FDS);
+			part_fds[i] = PART_FD + i;
+		}
+	must(close_range(part_fds[0] >= 0 ? PART_FD + ZYGOTE_PARTS : PART_FD, ~0U, 0),
+	     ZYGOTE_STAGE_FDS);
 }
 
 static void drop_privileges(const struct build_base *base)
@@ -233,7 +267,9 @@ void build_and_serve(struct build_job *job)
 	join_groups(job);
 	take_ids(job);
 	mount_root(job);
-	set_up_network();
+	set_up_network(job);
+	if (!assigned)
+		pick_parts();
 	arrange_fds(job);
 	drop_privileges(job->base);
 	if (assigned)
@@ -241,5 +277,7 @@ void build_and_serve(struct build_job *job)
 	tell(ZYGOTE_DONE, 0);
 	if (assigned)
 		fd_close_at(&control_fd);
-	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE);
+	for (int i = 0; i < ZYGOTE_PARTS; i++)
+		fd_close_at(&part_fds[i]);
+	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

@@ -159,7 +159,7 @@ int channel_exec(struct server *s, struct conn *c, const struct agent_header *re
 		return -1;
 	ch->grace_ms = spec.grace_ms;
 	ch->started_us = clock_monotonic_us();
-	if (spawn(ch, &spec, e) != 0) {
+	if (!stub_take(s, &spec, bytes, length, ch) && spawn(ch, &spec, e) != 0) {
 		channel_free(ch);
 		return -1;
 	}

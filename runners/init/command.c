@@ -11,11 +11,12 @@
 #include <sys/stat.h>
 
 #define ERROR_FD     3
+#define KEEP_FD      4
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
 static int report_fd;
 
-static __attribute__((noreturn)) void fail(int stage)
+void command_fail(int stage)
 {
 	struct command_failure failure = {.stage = stage, .sys = errno};
 
@@ -59,12 +60,12 @@ static int apply_limits(const struct agent_exec *spec)
 	return limit(RLIMIT_CORE, spec->core_bytes);
 }
 
-static int become_user(const struct agent_exec *spec)
+static int become_user(uint32_t uid, uint32_t gid)
 {
-	if (geteuid() != 0 && spec->uid == geteuid())
+	if (geteuid() != 0 && uid == geteuid())
 		return 0; /* a plain agent that is no root: it can only be itself */
-	if (setgroups(0, NULL) != 0 || setresgid(spec->gid, spec->gid, spec->gid) != 0 ||
-	    setresuid(spec->uid, spec->uid, spec->uid) != 0)
+	if (setgroups(0, NULL) != 0 || setresgid(gid, gid, gid) != 0 ||
+	    setresuid(uid, uid, uid) != 0)
 		return -1;
 	if (ksys_capset(0, 0) != 0)
 		return -1;
@@ -113,7 +114,7 @@ static void search_and_exec(const struct agent_exec *spec)
 	errno = reason;
 }
 
-void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
+void command_enter(const int fds[3], int error_fd, int *keep)
 {
 	struct sigaction standard = {.sa_handler = SIG_DFL};
 	sigset_t none;
@@ -123,23 +124,45 @@ void command_become(const struct agent_exec *spec, const int fds[3], int error_f
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	if (setsid() < 0)
-		fail(AGENT_STAGE_SESSION);
+		command_fail(AGENT_STAGE_SESSION);
 	for (int i = 0; i < 3; i++)
 		if (dup2(fds[i], i) < 0)
-			fail(AGENT_STAGE_FDS);
+			command_fail(AGENT_STAGE_FDS);
+	/* may be in the place of the other */
+	if (keep != NULL && (*keep = fcntl(*keep, F_DUPFD_CLOEXEC, KEEP_FD + 1)) < 0)
+		command_fail(AGENT_STAGE_FDS);
 	if (error_fd != ERROR_FD && dup3(error_fd, ERROR_FD, O_CLOEXEC) < 0)
-		fail(AGENT_STAGE_FDS);
+		command_fail(AGENT_STAGE_FDS);
 	report_fd = ERROR_FD;
-	if (close_range(ERROR_FD + 1, ~0U, 0) != 0)
-		fail(AGENT_STAGE_FDS);
+	if (keep != NULL && dup3(*keep, KEEP_FD, O_CLOEXEC) < 0)
+		command_fail(AGENT_STAGE_FDS);
+	if (keep != NULL)
+		*keep = KEEP_FD;
+	if (close_range(keep != NULL ? KEEP_FD + 1 : ERROR_FD + 1, ~0U, 0) != 0)
+		command_fail(AGENT_STAGE_FDS);
 	prefer_for_oom();
 	(void)umask(022);
+}
+
+void command_take_user(uint32_t uid, uint32_t gid)
+{
+	if (become_user(uid, gid) != 0)
+		command_fail(AGENT_STAGE_IDENTITY);
+}
+
+void command_exec(const struct agent_exec *spec)
+{
 	if (apply_limits(spec) != 0)
-		fail(AGENT_STAGE_LIMITS);
-	if (become_user(spec) != 0)
-		fail(AGENT_STAGE_IDENTITY);
+		command_fail(AGENT_STAGE_LIMITS);
 	if (chdir(spec->cwd) != 0)
-		fail(AGENT_STAGE_CHDIR);
+		command_fail(AGENT_STAGE_CHDIR);
 	search_and_exec(spec);
-	fail(AGENT_STAGE_EXEC);
+	command_fail(AGENT_STAGE_EXEC);
+}
+
+void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
+{
+	command_enter(fds, error_fd, NULL);
+	command_take_user(spec->uid, spec->gid);
+	command_exec(spec);
 }

@@ -89,5 +89,5 @@ int main(int argc, char **argv)
 	}
 	if (options.zygote)
 		zygote_run(options.fd);
-	server_run(options.fd, -1, options.workspace);
+	server_run(options.fd, -1, options.workspace, 0);
 }

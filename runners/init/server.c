@@ -96,24 +96,6 @@ static void accept_clients(struct server *s)
 	}
 }
 
-static void reap(struct server *s)
-{
-	struct signalfd_siginfo info[8];
-	struct rusage usage;
-	int status;
-	pid_t pid;
-
-	while (read(s->signal_fd, info, sizeof(info)) > 0)
-		;
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
-		for (int i = 0; i < AGENT_MAX_CHANNELS; i++) {
-			struct channel *ch = &s->channels[i];
-
-			if (ch->state != CHANNEL_FREE && !ch->reaped && ch->pid == pid)
-				channel_reaped(ch, status, &usage);
-		}
-}
-
 /* ASSIGN, or the end of a box that nobody wanted. */
 static void read_control(struct server *s)
 {
@@ -130,6 +112,31 @@ static void read_control(struct server *s)
 		_exit(0);
 	(void)prctl(PR_SET_PDEATHSIG, 0);
 	fd_close_at(&s->control);
+}
+
+static void reap(struct server *s)
+{
+	struct signalfd_siginfo info[8];
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	ssize_t got;
+
+	while ((got = read(s->signal_fd, info, sizeof(info))) > 0)
+		for (size_t i = 0; i < (size_t)got / sizeof(info[0]); i++)
+			if (info[i].ssi_signo == SIGTERM && s->control >= 0)
+				read_control(s); /* cordon-box died; an ASSIGN may wait there */
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		if (stub_died(s, pid))
+			continue;
+		for (int i = 0; i < AGENT_MAX_CHANNELS; i++) {
+			struct channel *ch = &s->channels[i];
+
+			if (ch->state != CHANNEL_FREE && !ch->reaped && ch->pid == pid)
+				channel_reaped(ch, status, &usage);
+		}
+	}
 }
 
 static void handle_conn(struct server *s, struct conn *c, int events)
@@ -222,12 +229,19 @@ static void prepare(struct server *s, int listener, int control, const char *wor
 
 	s->listener = listener;
 	s->control = control;
+	s->stub = (struct stub){.socket = -1, .in = -1, .out = {-1, -1}, .error = -1};
 	s->is_init = getpid() == 1;
 	s->born_us = clock_monotonic_us();
 	for (int i = 0; i < SERVER_MAX_CONNS; i++)
 		s->conns[i].fd = -1;
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGCHLD);
+	if (control >= 0) {
+		/* Not SIGKILL any more: what cordon-box assigned before it died must live. Here the
+		 * signal wakes, and the control socket decides. */
+		(void)sigaddset(&set, SIGTERM);
+		(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+	}
 	(void)sigprocmask(SIG_BLOCK, &set, NULL);
 	(void)sigaction(SIGPIPE, &ignore, NULL);
 	(void)umask(0);
@@ -239,13 +253,15 @@ static void prepare(struct server *s, int listener, int control, const char *wor
 		(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-void server_run(int listener, int control, const char *workspace)
+void server_run(int listener, int control, const char *workspace, uint32_t stub_uid)
 {
 	struct server *s = &server;
 	struct poll_set *p = &poll_set;
 	bool more = false;
 
 	prepare(s, listener, control, workspace);
+	if (stub_uid != 0)
+		stub_start(s, stub_uid);
 	for (;;) {
 		watch_all(s, p);
 		if (poll(p->fds, p->count, more ? 0 : next_timeout(s)) < 0 && errno != EINTR)

@@ -6,6 +6,7 @@
  *	conn.c	   one client connection: frames in, bounded bytes out, who gets which request
  *	channel.c  one command: pipes, rings, acknowledgements, its end
  *	command.c  the forked child until execve
+ *	stub.c	   a child that waits just before that, for the first command
  *	files.c	   FILE_WRITE and FILE_READ beneath the workspace
  *	collect.c  the walk of COLLECT, in short steps
  *
@@ -108,6 +109,17 @@ struct channel {
 	void *memory;
 };
 
+#define STUB_MAX_BYTES 65536
+
+struct stub {
+	pid_t pid; /* 0: none */
+	uint32_t uid;
+	int socket; /* -1 as all below when there is none */
+	int in;
+	int out[2];
+	int error;
+};
+
 struct server {
 	int listener;
 	int control; /* to cordon-box while not assigned, else -1 */
@@ -115,12 +127,15 @@ struct server {
 	int workspace; /* O_PATH directory */
 	bool is_init;  /* pid 1: kill(-1) means this box */
 	int64_t born_us;
+	struct stub stub;
 	struct conn conns[SERVER_MAX_CONNS];
 	struct channel channels[AGENT_MAX_CHANNELS];
 };
 
-/* Never returns. Both descriptors are taken; control is -1 for an assigned agent. */
-void server_run(int listener, int control, const char *workspace) __attribute__((noreturn));
+/* Never returns. Both descriptors are taken; control is -1 for an assigned agent. stub_uid: whose
+ * command is expected first, 0: no stub. */
+void server_run(int listener, int control, const char *workspace, uint32_t stub_uid)
+    __attribute__((noreturn));
 
 /* conn.c */
 void conn_open(struct server *s, int fd);
@@ -168,10 +183,27 @@ static inline bool channel_wants_output(const struct channel *ch, int which)
 /* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
     __attribute__((noreturn));
+/* Its steps, for the stub. A failure is told to error_fd and ends the process. */
+/* Session, signals, descriptors; *keep (not NULL) gets a number of its own, close-on-exec. */
+void command_enter(const int fds[3], int error_fd, int *keep);
+void command_take_user(uint32_t uid, uint32_t gid);
+/* Limits, folder, execve. */
+void command_exec(const struct agent_exec *spec) __attribute__((noreturn));
+void command_fail(int stage) __attribute__((noreturn));
 struct command_failure {
 	int stage; /* enum agent_stage */
 	int sys;
 };
+
+/* stub.c */
+void stub_start(struct server *s, uint32_t uid);
+/* Hands the command (its bytes as they came, and parsed) to the stub: the channel has its pid and
+ * pipes then. False when there is none that fits; it is gone then. */
+bool stub_take(struct server *s, const struct agent_exec *spec, const char *bytes, size_t length,
+	       struct channel *ch);
+/* True when that was the stub. */
+bool stub_died(struct server *s, pid_t pid);
+void stub_drop(struct server *s);
 
 /* files.c */
 /* Answers itself: one RESULT or ERROR per file. */

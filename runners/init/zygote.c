@@ -14,8 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define NAMESPACES \
-	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET)
+#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 
 static struct build_base build_base;
 static int template_fd = -1;
@@ -99,8 +98,20 @@ static int write_map(pid_t pid, const char *name, uint32_t base)
 static void clone_box(struct build_job *job, struct zygote_reply *reply, int *out_pidfd)
 {
 	int group = (job->request.flags & ZYGOTE_HAS_GROUP) != 0 ? job->fds[ZYGOTE_FD_GROUP] : -1;
+	uint64_t net = CLONE_NEWNET;
 	int ids[2];
 	pid_t pid;
+
+	/* the child could not enter it, having no rights outside its user namespace: we do, and it
+	 * is born there */
+	if ((job->request.flags & ZYGOTE_HAS_NETNS) != 0) {
+		net = 0;
+		if (setns(job->fds[ZYGOTE_FD_NETNS], CLONE_NEWNET) != 0) {
+			reply->stage = ZYGOTE_STAGE_NET;
+			reply->sys = errno;
+			return;
+		}
+	}
 
 	if (pipe2(ids, O_CLOEXEC) != 0) {
 		reply->stage = ZYGOTE_STAGE_CLONE;
@@ -108,7 +119,7 @@ static void clone_box(struct build_job *job, struct zygote_reply *reply, int *ou
 		return;
 	}
 	/* CLONE_PARENT: cordon-box itself is the parent, so boxes outlive their zygote */
-	pid = ksys_clone3(NAMESPACES | CLONE_PARENT, 0, group, out_pidfd);
+	pid = ksys_clone3(NAMESPACES | CLONE_PARENT | net, 0, group, out_pidfd);
 	if (pid == 0) {
 		(void)close(ids[1]);
 		job->ids_ready = ids[0];
@@ -150,6 +161,20 @@ static void create(const struct zygote_request *request, int *fds, size_t count,
 	(void)close(job.tree);
 }
 
+/* A network namespace of the host's root with lo up. We stay in it until the next one. */
+static int make_netns(struct zygote_reply *reply)
+{
+	int fd = -1;
+
+	if (unshare(CLONE_NEWNET) == 0 && build_lo_up() == 0)
+		fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		reply->stage = ZYGOTE_STAGE_NET;
+		reply->sys = errno;
+	}
+	return fd;
+}
+
 static void serve_one(int socket)
 {
 	struct zygote_request request;
@@ -174,6 +199,8 @@ static void serve_one(int socket)
 		}
 	} else if (request.verb == ZYGOTE_CREATE) {
 		create(&request, fds, count, &reply, &pidfd);
+	} else if (request.verb == ZYGOTE_NETNS && count == 0) {
+		pidfd = make_netns(&reply);
 	} else {
 		reply.stage = ZYGOTE_STAGE_REQUEST;
 		reply.sys = EINVAL;

@@ -303,6 +303,49 @@ static void test_b08_out_of_memory(void)
 	CU_ASSERT_TRUE(end.stats.memory_peak_bytes < MIB(32));
 }
 
+static void read_stats(struct box_reply *out)
+{
+	struct err e = ERR_INIT;
+	uint64_t tag = ++rig.next_tag;
+
+	CU_ASSERT_EQUAL(boxclient_verb(&rig.client, BOX_STATS, tag, box.slot, box.run_id, 0, &e),
+			0);
+	CU_ASSERT_EQUAL(rig_reply(&rig, tag, out), 0);
+	CU_ASSERT_EQUAL(out->code, BOX_OK);
+}
+
+/* What a box used is known when its command has exited, before the box goes. */
+static void test_stats_at_exit(void)
+{
+	static const char *const scripts[] = {
+	    "true", "python3 -c \"x = bytearray(30 << 20)\"",
+	    "python3 -c \"x = bytearray(256 << 20)\"",
+	    "i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done", "seq 300000 >/dev/null"};
+	struct box_limits limits;
+	struct box_reply early;
+	struct box_reply late;
+
+	rig_limits(&limits);
+	limits.memory_bytes = MIB(64);
+	limits.pids = 20;
+	for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
+		open_box(&limits);
+		CU_ASSERT_EQUAL(rig_sh(&rig, &box, scripts[i]), 0);
+		read_stats(&early);
+		close_box(&late);
+		CU_ASSERT_EQUAL(early.stats.oom_kills, late.stats.oom_kills);
+		CU_ASSERT_EQUAL(early.stats.oom_kills > 0, i == 2);
+		CU_ASSERT_EQUAL(early.stats.pids_limit_hits > 0, i == 3);
+		CU_ASSERT_TRUE(i == 3 ? early.stats.pids > 10 : early.stats.pids == 1);
+		CU_ASSERT_TRUE(early.stats.pids_limit_hits <= late.stats.pids_limit_hits);
+		CU_ASSERT_TRUE(early.stats.cpu_us > 0);
+		CU_ASSERT_TRUE(early.stats.cpu_us <= late.stats.cpu_us);
+		if (i != 3)
+			CU_ASSERT_TRUE(late.stats.cpu_us < early.stats.cpu_us + 3000);
+		CU_ASSERT_EQUAL(early.stats.memory_peak_bytes, late.stats.memory_peak_bytes);
+	}
+}
+
 static void test_cpu_limit(void)
 {
 	struct box_reply end;
@@ -690,6 +733,7 @@ static const struct test tests[] = {
     {"box", "B09 not started", test_b09_not_started},
     {"box", "B10 no stdin", test_b10_no_stdin},
     {"box", "B10 stdin", test_b10_stdin},
+    {"box", "stats at exit", test_stats_at_exit},
     {"box", "cpu limit", test_cpu_limit},
     {"box", "space ends", test_space_ends},
     {"box", "files in", test_files_in},

@@ -102,8 +102,8 @@ static void test_death_is_told(void)
 	struct box_reply reply;
 
 	run("echo x");
-	CU_ASSERT_TRUE_FATAL(rig_init_pid(&rig) > 1);
-	CU_ASSERT_EQUAL(kill(rig_init_pid(&rig), SIGKILL), 0);
+	CU_ASSERT_TRUE_FATAL(rig_init_pid(&rig, box.slot) > 1);
+	CU_ASSERT_EQUAL(kill(rig_init_pid(&rig, box.slot), SIGKILL), 0);
 	for (int i = 0; i < 100 && rig.died_count == died; i++)
 		rig_step(&rig, 20);
 	CU_ASSERT_EQUAL(rig.died_count, died + 1);

@@ -58,6 +58,18 @@ static void start(struct rig_box *b, const char *script)
 	CU_ASSERT_TRUE(b->started);
 }
 
+/* A process in the middle of execve shows no command line. */
+static int sleepers(const char *word)
+{
+	int count = rig_processes_left(word);
+
+	for (int i = 0; i < 50 && count == 0; i++) {
+		clock_sleep_us(10000);
+		count = rig_processes_left(word);
+	}
+	return count;
+}
+
 static bool is_counted_to(const struct rig_box *b, int last)
 {
 	struct buf want;
@@ -195,7 +207,7 @@ static void spoil(void (*change)(const char *path, struct slot_record *r))
 	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	CU_ASSERT_EQUAL(slot_file_read(dir, box.slot, &record, &e), 0);
 	rig_end_daemon(&rig, SIGKILL);
-	CU_ASSERT_EQUAL(rig_processes_left("98764"), 1);
+	CU_ASSERT_EQUAL(sleepers("98764"), 1);
 	change(path, &record);
 	CU_ASSERT_EQUAL_FATAL(rig_restart(&rig), 0);
 	CU_ASSERT_EQUAL(rig_processes_left("98764"), 0);
@@ -370,7 +382,7 @@ static void test_end_all(void)
 
 	start(&box, "exec sleep 98766");
 	rig_end_daemon(&rig, SIGTERM);
-	CU_ASSERT_EQUAL(rig_processes_left("98766"), 1);
+	CU_ASSERT_EQUAL(sleepers("98766"), 1);
 	CU_ASSERT_TRUE(rig_groups_left(rig.instance) > 0);
 	CU_ASSERT_EQUAL(rig_end_all(&rig), 0);
 	CU_ASSERT_EQUAL(rig_processes_left("98766"), 0);

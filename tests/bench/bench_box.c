@@ -117,6 +117,18 @@ static int parallel(size_t count, char *const *argv)
 	return 0;
 }
 
+/* How many creates found a waiting box. */
+static void print_pool(void)
+{
+	struct err e = ERR_INIT;
+	struct box_reply r;
+	uint64_t tag = ++rig.next_tag;
+
+	if (boxclient_probe(&rig.client, tag, &e) == 0 && rig_reply(&rig, tag, &r) == 0)
+		(void)printf("pool of %u: warm=%llu cold=%llu\n", r.pool,
+			     (unsigned long long)r.warm, (unsigned long long)r.cold);
+}
+
 int main(int argc, char **argv)
 {
 	char program[] = "/usr/bin/true";
@@ -145,6 +157,7 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "bench_box: a box failed\n");
 		result = 1;
 	}
+	print_pool();
 	for (int m = 0; m < MEASURES; m++)
 		mem_free(samples[m]);
 	return rig_stop(&rig) ? result : 1;

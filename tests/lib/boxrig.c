@@ -188,17 +188,21 @@ static const struct agent_events agent_events = {
 
 /* --- cordon-box ----------------------------------------------------------------------------- */
 
+/* A block of 2^22 ids by pid, far from where a stack takes its own. */
+static unsigned int first_block(void)
+{
+	return (0x200U + (unsigned int)getpid() % 0x100U) << 22;
+}
+
 static int write_limits(const struct rig *r, unsigned int slots, char *path, size_t size)
 {
 	struct err e = ERR_INIT;
 	char text[512];
 	const char *more = getenv("CORDON_BOX_LIMITS");
-	/* a block of 2^22 ids by pid, far from where a stack takes its own */
-	unsigned int block = 0x200U + (unsigned int)getpid() % 0x100U;
 
 	(void)snprintf(path, size, "%s/box.limits", r->dir);
 	(void)snprintf(text, sizeof(text), "uid_base=%u\nslots=%u\nhost_reserve_mb=1024\n%.200s\n",
-		       block << 22, slots, more == NULL ? "" : more);
+		       first_block(), slots, more == NULL ? "" : more);
 	for (char *p = text; *p != '\0'; p++)
 		if (*p == ' ')
 			*p = '\n';
@@ -305,7 +309,7 @@ int rig_start(struct rig *r, unsigned int slots)
 
 	memset(r, 0, sizeof(*r));
 	boxclient_init(&r->client, &box_events, r);
-	(void)snprintf(r->dir, sizeof(r->dir), "/tmp/cbox-XXXXXX");
+	(void)snprintf(r->dir, sizeof(r->dir), "/run/cbox-XXXXXX");
 	(void)snprintf(r->instance, sizeof(r->instance), "t%ld", (long)getpid());
 	if (mkdtemp(r->dir) == NULL || chmod(r->dir, 0755) != 0 ||
 	    write_limits(r, slots, limits, sizeof(limits)) != 0 || start_process(r, limits) != 0)
@@ -330,22 +334,27 @@ int rig_restart(struct rig *r)
 	return connect_box(r);
 }
 
-/* True when the process lives in the user namespace of the host, as the zygote does. */
-static bool has_host_ids(pid_t pid)
+/* The first id of the user namespace of the process; 0 in the host's, as the zygote is. */
+static int first_id(pid_t pid, uint64_t *out)
 {
-	struct buf text scope_buf;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	char path[64];
+	unsigned long inside;
+	unsigned long outside;
 
 	buf_init(&text, 4096);
 	(void)snprintf(path, sizeof(path), "/proc/%ld/uid_map", (long)pid);
-	return fd_read_file(AT_FDCWD, path, &text, &e) == 0 &&
-	       strstr(buf_text(&text), "4294967295") != NULL;
+	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0 ||
+	    sscanf(buf_text(&text), "%lu %lu", &inside, &outside) != 2)
+		return -1;
+	*out = outside;
+	return 0;
 }
 
-static pid_t find_child(const struct rig *r, bool host_ids)
+static pid_t find_child(const struct rig *r, uint64_t id)
 {
-	struct buf text scope_buf;
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	char path[64];
 	char *rest;
@@ -358,10 +367,11 @@ static pid_t find_child(const struct rig *r, bool host_ids)
 	rest = text.data;
 	while (rest != NULL && *rest != '\0') {
 		uint64_t pid;
+		uint64_t first;
 
 		err_clear(&e);
 		if (num_u64("pid", strsep(&rest, " "), 2, INT32_MAX, &pid, &e) == 0 &&
-		    has_host_ids((pid_t)pid) == host_ids)
+		    first_id((pid_t)pid, &first) == 0 && first == id)
 			return (pid_t)pid;
 	}
 	return 0;
@@ -369,12 +379,12 @@ static pid_t find_child(const struct rig *r, bool host_ids)
 
 pid_t rig_zygote_pid(const struct rig *r)
 {
-	return find_child(r, true);
+	return find_child(r, 0);
 }
 
-pid_t rig_init_pid(const struct rig *r)
+pid_t rig_init_pid(const struct rig *r, unsigned int slot)
 {
-	return find_child(r, false);
+	return find_child(r, first_block() + slot * 65536U);
 }
 
 static void remove_tree(const char *dir)

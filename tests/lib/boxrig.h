@@ -95,8 +95,9 @@ int rig_processes_left(const char *word);
 int rig_count_mounts(void);
 /* 0 when there is none. */
 pid_t rig_zygote_pid(const struct rig *r);
-/* pid 1 of some box, as the host sees it; 0 when there is none. */
-pid_t rig_init_pid(const struct rig *r);
+/* pid 1 of the slot's box, as the host sees it; 0 when there is none, or cordon-box is not its
+ * parent. */
+pid_t rig_init_pid(const struct rig *r, unsigned int slot);
 /* Runs `cordon-box --probe` in r's directory with another run directory, instance or limits text
  * (NULL: those of r); its exit status. */
 int rig_probe(const struct rig *r, const char *run_name, const char *instance, const char *limits);

@@ -13,6 +13,7 @@
 static void hand_over(struct task *task, struct run_result *result)
 {
 	jobs_end(task->sup->jobs, result);
+	task->handed = true;
 	task->state = TASK_DONE;
 }
 

@@ -65,7 +65,7 @@ void collect_begin(struct task *task)
 			  &e) != 0) {
 		log_err(LOG_WARNING, "collect", &e, "run=%s", task->claim.run_id);
 		task->collection.skip_read_error++;
-		task_destroy(task);
+		task_conclude(task);
 	}
 }
 
@@ -163,7 +163,7 @@ static void read_next(struct task *task)
 		drop_file(task);
 		c->next++;
 	}
-	task_destroy(task);
+	task_conclude(task);
 }
 
 void collect_data(struct task *task, const void *data, size_t length)
@@ -222,7 +222,7 @@ void collect_result(struct task *task, uint32_t tag)
 		if (c->entry_count > 0 && make_folder(task, &e) != 0) {
 			log_err(LOG_ERROR, "artifacts", &e, "run=%s", task->claim.run_id);
 			c->skip_read_error += (int64_t)c->entry_count;
-			task_destroy(task);
+			task_conclude(task);
 			return;
 		}
 		read_next(task);
@@ -247,7 +247,7 @@ void collect_error(struct task *task, uint32_t tag, const struct agent_error *er
 		log_event(LOG_WARNING, "collect", "run=%s error=\"%s\"", task->claim.run_id,
 			  error->text);
 		c->skip_read_error++;
-		task_destroy(task);
+		task_conclude(task);
 	} else if (tag == TAG_READ + (uint32_t)c->next && c->fd >= 0) {
 		c->skip_read_error++;
 		drop_file(task);

@@ -305,6 +305,9 @@ static void handle_jobs(struct supervisor *sup)
 		case JOBS_SAVED:
 		case JOBS_LOST:
 			result_remove(sup->policy, event.claim.run_id);
+			task = find_run(sup, event.claim.run_id);
+			if (task != NULL)
+				task_saved(task);
 			break;
 		}
 	}

@@ -28,8 +28,10 @@ enum task_state {
 	TASK_STARTING,   /* inputs and EXEC are sent */
 	TASK_RUNNING,    /* the command runs */
 	TASK_COLLECTING, /* it ended; artifacts are read */
+	TASK_COUNTING,   /* the box is asked what it used */
+	TASK_SAVING,     /* the result is handed over; the box goes when the database has it */
 	TASK_DESTROYING, /* the box is being removed */
-	TASK_DONE        /* the result is handed over; freed by the loop */
+	TASK_DONE        /* freed by the loop */
 };
 
 /* Why we ended it, if we did. */
@@ -94,6 +96,7 @@ struct task {
 	struct agent_exit exit;
 	struct box_stats stats;
 	bool has_stats;
+	bool handed;       /* the result is with the SQL thread */
 	bool store_failed; /* the spool or the artifacts could not be written */
 	int64_t startup_deadline_us;
 	int64_t run_deadline_us;  /* 0: not running */
@@ -101,6 +104,7 @@ struct task {
 	int64_t
 	    kill_deadline_us; /* after KILL through the agent: when the box is destroyed; 0 none */
 	int64_t collect_deadline_us; /* 0: none */
+	int64_t count_deadline_us;   /* TASK_COUNTING: when it is destroyed without */
 	int64_t retry_us;            /* TASK_WANTS_BOX: not before */
 	int64_t notice_us;           /* when an output notice is due; 0 none */
 	int64_t last_notice_us;
@@ -146,6 +150,11 @@ void task_box_died(struct task *task);
 /* cordon-box came back: send again what has no answer. */
 void task_box_again(struct task *task);
 void task_free(struct task *task);
+/* The command has ended and nothing more is to be read: asks for the usage, hands the result over,
+ * then removes the box. */
+void task_conclude(struct task *task);
+/* The database has the result, or refuses it. */
+void task_saved(struct task *task);
 /* Removes the box; collection, if any, ends. */
 void task_destroy(struct task *task);
 void task_stop(struct task *task, enum task_stop why);

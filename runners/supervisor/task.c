@@ -13,18 +13,18 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <openssl/sha.h>
 #include <sys/epoll.h>
 
 #define WHAT_CREATE        0U
 #define WHAT_DESTROY       1U
-#define TAG_FILE           1U /* plus the file's index */
+#define WHAT_STATS         2U
+#define STATS_MS           2000U
 #define TAG_TERM           800U
 #define TAG_KILL           801U
 #define DESTROY_MS         20000U
 #define CREATE_DEADLINE_MS 30000U
+
+static bool hand_over(struct task *task);
 
 /* --- the agent's socket in the loop
  * ------------------------------------------------------------------------------ */
@@ -156,7 +156,7 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 	if (task->spec.pattern_count > 0 && status->how != AGENT_NOT_STARTED)
 		collect_begin(task);
 	else
-		task_destroy(task);
+		task_conclude(task);
 }
 
 static void on_entry(void *ctx, uint32_t tag, const struct agent_entry *entry)
@@ -281,103 +281,11 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 	mem_free(event->spec);
 }
 
-/* Reads the inline files' bytes and compares their hash with the spec's. */
-static int read_blob(struct task *task, struct buf *out, struct err *e)
-{
-	char path[SPOOL_PATH_BYTES];
-	unsigned char hash[SHA256_DIGEST_LENGTH];
-
-	if (spool_folder(path, task->sup->policy->paths.data, "staging", task->claim.run_id, e) !=
-		0 ||
-	    fd_read_file(AT_FDCWD, path, out, e) != 0)
-		return -1;
-	(void)SHA256((const unsigned char *)buf_text(out), out->len, hash);
-	if (out->len != task->spec.blob_bytes ||
-	    memcmp(hash, task->spec.blob_sha256, sizeof(hash)) != 0)
-		return err_set(e, ERR_INTERNAL, 0, "the staged files of %s are damaged",
-			       task->claim.run_id);
-	return 0;
-}
-
-static int send_files(struct task *task, struct err *e)
-{
-	scope_buf struct buf blob = BUF_NONE;
-	uint64_t at = 0;
-
-	buf_init(&blob, LIMIT_FILES_BYTES * 2);
-	if (task->spec.blob_bytes > 0 && read_blob(task, &blob, e) != 0)
-		return -1;
-	for (size_t i = 0; i < task->spec.file_count; i++) {
-		const struct spec_file *file = &task->spec.files[i];
-
-		if (file->size_bytes > blob.len - at)
-			return err_set(e, ERR_PROTOCOL, 0, "the spec's files do not fit the blob");
-		if (agent_put_file(&task->agent, TAG_FILE + (uint32_t)i % 700U, file->path, 0644,
-				   BOX_USER, BOX_USER, buf_text(&blob) + at, file->size_bytes,
-				   e) != 0)
-			return -1;
-		at += file->size_bytes;
-	}
-	return 0;
-}
-
 int task_open_agent(struct task *task, const char *path, struct err *e)
 {
 	agent_init(&task->agent, &agent_events, task, 1);
 	task->agent_open = true;
 	return agent_connect(&task->agent, path, e);
-}
-
-static int mark_path(const struct task *task, char *out, size_t size, struct err *e)
-{
-	char folder[SPOOL_PATH_BYTES];
-
-	if (spool_folder(folder, task->sup->policy->paths.data, "spool", task->claim.run_id, e) !=
-	    0)
-		return -1;
-	(void)snprintf(out, size, "%s/sent", folder);
-	return 0;
-}
-
-bool task_was_sent(const struct task *task)
-{
-	char path[SPOOL_PATH_BYTES + 8];
-	struct err ignored = ERR_INIT;
-
-	return mark_path(task, path, sizeof(path), &ignored) != 0 || access(path, F_OK) == 0;
-}
-
-/* From here on nobody may start this run in another box. */
-static int mark_sent(const struct task *task, struct err *e)
-{
-	char path[SPOOL_PATH_BYTES + 8];
-	scope_close int fd = -1;
-
-	if (mark_path(task, path, sizeof(path), e) != 0)
-		return -1;
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
-	return fd < 0 ? err_set(e, ERR_IO, errno, "create %s", path) : 0;
-}
-
-int task_send_command(struct task *task, struct err *e)
-{
-	struct agent_exec exec = {.argv = task->spec.command,
-				  .env = task->spec.environment,
-				  .cwd = "/workspace",
-				  .uid = BOX_USER,
-				  .gid = BOX_USER,
-				  .nofile = (uint64_t)task->spec.nofile,
-				  .nproc = 0,
-				  .core_bytes = 0,
-				  .grace_ms = (uint32_t)task->sup->policy->runner.drain_grace_ms,
-				  .stdin_mode = AGENT_STDIN_NONE};
-
-	if (send_files(task, e) != 0 || mark_sent(task, e) != 0 ||
-	    agent_exec(&task->agent, EXEC_CHANNEL, &exec, e) != 0)
-		return -1;
-	task->state = TASK_STARTING;
-	task_agent_watch(task);
-	return 0;
 }
 
 static int start_command(struct task *task, const char *agent_path, struct err *e)
@@ -426,10 +334,39 @@ static void created(struct task *task, const struct box_reply *reply)
 	}
 }
 
+/* The usage is known: the result goes to the database, and the box when that is done. */
+static void counted(struct task *task, const struct box_reply *reply)
+{
+	struct err e = ERR_INIT;
+
+	if (reply->code != BOX_OK) {
+		task_destroy(task);
+		return;
+	}
+	task->stats = reply->stats;
+	task->has_stats = true;
+	/* what the command left running ends now, not when the database has answered */
+	if (reply->stats.pids > 1)
+		(void)agent_signal_all(&task->agent, TAG_KILL, SIGKILL, &e);
+	task->state = TASK_SAVING;
+	if (hand_over(task))
+		task_agent_watch(task);
+	else
+		task_destroy(task);
+}
+
+void task_saved(struct task *task)
+{
+	if (task->state == TASK_SAVING)
+		task_destroy(task);
+}
+
 void task_box_reply(struct task *task, unsigned int what, const struct box_reply *reply)
 {
 	if (what == WHAT_CREATE && task->state == TASK_CREATING) {
 		created(task, reply);
+	} else if (what == WHAT_STATS && task->state == TASK_COUNTING) {
+		counted(task, reply);
 	} else if (what == WHAT_DESTROY && task->state == TASK_DESTROYING) {
 		if (reply->code == BOX_OK) {
 			task->stats = reply->stats;
@@ -450,7 +387,8 @@ void task_box_died(struct task *task)
 	if (task->agent_open && task->state != TASK_DESTROYING)
 		task_agent_ready(task);
 	if (task->state == TASK_ATTACHING || task->state == TASK_STARTING ||
-	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING)
+	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING ||
+	    task->state == TASK_COUNTING)
 		task_destroy(task);
 }
 
@@ -472,7 +410,12 @@ void task_box_again(struct task *task)
 	case TASK_STARTING:
 	case TASK_RUNNING:
 	case TASK_COLLECTING:
+	case TASK_SAVING:
 	case TASK_DONE:
+		return;
+	case TASK_COUNTING:
+		/* the answer got lost with the connection */
+		task_destroy(task);
 		return;
 	}
 }
@@ -520,13 +463,12 @@ static void save_result(struct task *task)
 	run_result_free(result);
 }
 
-void task_destroy(struct task *task)
+/* Nothing more comes from the box: tails are written, deadlines are over. */
+static void close_run(struct task *task)
 {
 	struct err e = ERR_INIT;
 	bool changed = false;
 
-	if (task->state == TASK_DONE)
-		return;
 	collect_end(task);
 	if (task->output_open && !task->store_failed)
 		(void)output_tick(&task->output, clock_monotonic_us(), true, &changed, &e);
@@ -535,11 +477,37 @@ void task_destroy(struct task *task)
 	task->kill_deadline_us = 0;
 	task->term_deadline_us = 0;
 	task->run_deadline_us = 0;
+}
+
+void task_conclude(struct task *task)
+{
+	struct err e = ERR_INIT;
+
+	close_run(task);
+	if (task->exited && !task->store_failed && task->agent_open && task->sup->box_open &&
+	    boxclient_verb(&task->sup->box, BOX_STATS, task->serial * 4 + WHAT_STATS, task->slot,
+			   task->claim.run_id, STATS_MS, &e) == 0) {
+		task->state = TASK_COUNTING;
+		task->count_deadline_us = clock_monotonic_us() + STATS_MS * CLOCK_US_PER_MS;
+		return;
+	}
+	task_destroy(task);
+}
+
+void task_destroy(struct task *task)
+{
+	struct err e = ERR_INIT;
+
+	if (task->state == TASK_DONE)
+		return;
+	close_run(task);
 	if (!task->has_box) {
 		task_finish(task);
 		return;
 	}
-	if (task->state != TASK_DESTROYING)
+	/* until the database has it the result is on disk, because the box's own memory of it ends
+	 * here */
+	if (task->state != TASK_DESTROYING && !task->handed)
 		save_result(task);
 	task->state = TASK_DESTROYING;
 	if (task->sup->box_open &&
@@ -548,17 +516,12 @@ void task_destroy(struct task *task)
 		log_err(LOG_ERROR, "box_destroy", &e, "run=%s", task->claim.run_id);
 }
 
-/* Hands the result over. The task itself is freed by the loop, because callers above still hold it.
- */
-void task_finish(struct task *task)
+/* The result to the SQL thread; false when memory is short. */
+static bool hand_over(struct task *task)
 {
 	struct run_result *result;
 	struct err e = ERR_INIT;
 
-	if (task->state == TASK_DONE)
-		return;
-	task->state = TASK_DONE;
-	agent_drop(task);
 	if (task->output_open)
 		output_close(&task->output);
 	task->output_open = false;
@@ -567,9 +530,22 @@ void task_finish(struct task *task)
 		log_event(LOG_ERROR, "end_lost", "run=%s reason=memory", task->claim.run_id);
 	else
 		jobs_end(task->sup->jobs, result);
+	task->handed = true;
 	if (task->spec.blob_bytes > 0)
 		(void)spool_remove(task->sup->policy->paths.data, "staging", task->claim.run_id,
 				   &e);
+	return result != NULL;
+}
+
+/* The task itself is freed by the loop, because callers above still hold it. */
+void task_finish(struct task *task)
+{
+	if (task->state == TASK_DONE)
+		return;
+	task->state = TASK_DONE;
+	agent_drop(task);
+	if (!task->handed)
+		(void)hand_over(task);
 }
 
 void task_stop(struct task *task, enum task_stop why)
@@ -590,6 +566,8 @@ void task_stop(struct task *task, enum task_stop why)
 	case TASK_COLLECTING:
 		task_destroy(task);
 		return;
+	case TASK_COUNTING:
+	case TASK_SAVING:
 	case TASK_DESTROYING:
 	case TASK_DONE:
 		return;
@@ -657,6 +635,8 @@ static void check_deadlines(struct task *task, int64_t now)
 		 now >= task->kill_deadline_us)
 		task_destroy(task);
 	else if (task->state == TASK_COLLECTING && now >= task->collect_deadline_us)
+		task_conclude(task);
+	else if (task->state == TASK_COUNTING && now >= task->count_deadline_us)
 		task_destroy(task);
 }
 
@@ -709,7 +689,11 @@ int64_t task_due_us(const struct task *task)
 	case TASK_ATTACHING:
 		due = task->startup_deadline_us;
 		break;
+	case TASK_COUNTING:
+		due = task->count_deadline_us;
+		break;
 	case TASK_ADOPTING:
+	case TASK_SAVING:
 	case TASK_DESTROYING:
 	case TASK_DONE:
 		break;

@@ -30,7 +30,7 @@
 
 #define LISTENER_FD 3
 #define CONTROL_FD  4
-#define PART_FD     5 /* to 7 */
+#define PART_FD     5 /* parts if the box waits, then the rules of Landlock */
 #define HIGH_FD     100
 #define WORKSPACE   "/workspace"
 
@@ -79,6 +79,7 @@ void build_find_masks(struct build_base *base)
 }
 
 static int control_fd = -1;
+static int ruleset_fd = -1;
 static int part_fds[ZYGOTE_PARTS] = {-1, -1, -1};
 
 static void tell(int stage, int sys)
@@ -221,6 +222,7 @@ static void arrange_fds(const struct build_job *job)
 	int listener = fcntl(job->fds[ZYGOTE_FD_LISTENER], F_DUPFD_CLOEXEC, HIGH_FD);
 	int control = fcntl(control_fd, F_DUPFD_CLOEXEC, HIGH_FD);
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int next = PART_FD;
 
 	if (listener < 0 || control < 0 || null < 0)
 		give_up(ZYGOTE_STAGE_FDS);
@@ -233,14 +235,30 @@ static void arrange_fds(const struct build_job *job)
 	if (dup3(control, CONTROL_FD, O_CLOEXEC) < 0)
 		give_up(ZYGOTE_STAGE_FDS);
 	control_fd = CONTROL_FD;
-	if (part_fds[0] >= 0)
-		for (int i = 0; i < ZYGOTE_PARTS; i++) {
-			if (dup3(part_fds[i], PART_FD + i, O_CLOEXEC) < 0)
-				give_up(ZYGOTE_STAGE_FDS);
-			part_fds[i] = PART_FD + i;
-		}
-	must(close_range(part_fds[0] >= 0 ? PART_FD + ZYGOTE_PARTS : PART_FD, ~0U, 0),
-	     ZYGOTE_STAGE_FDS);
+	for (int i = 0; i < ZYGOTE_PARTS && part_fds[0] >= 0; i++) {
+		if (dup3(part_fds[i], next, O_CLOEXEC) < 0)
+			give_up(ZYGOTE_STAGE_FDS);
+		part_fds[i] = next++;
+	}
+	if (ruleset_fd >= 0) {
+		if (dup3(ruleset_fd, next, O_CLOEXEC) < 0)
+			give_up(ZYGOTE_STAGE_FDS);
+		ruleset_fd = next++;
+	}
+	must(close_range((unsigned int)next, ~0U, 0), ZYGOTE_STAGE_FDS);
+}
+
+/* The rules for commands; a number beyond those that arrange_fds gives out. */
+static void make_ruleset(void)
+{
+	scope_close int fd = -1;
+
+	must(landlock_make(&fd), ZYGOTE_STAGE_LANDLOCK);
+	if (fd < 0)
+		return;
+	ruleset_fd = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	if (ruleset_fd < 0)
+		give_up(ZYGOTE_STAGE_LANDLOCK);
 }
 
 static void drop_privileges(const struct build_base *base)
@@ -270,6 +288,7 @@ void build_and_serve(struct build_job *job)
 	set_up_network(job);
 	if (!assigned)
 		pick_parts();
+	make_ruleset();
 	arrange_fds(job);
 	drop_privileges(job->base);
 	if (assigned)
@@ -279,5 +298,6 @@ void build_and_serve(struct build_job *job)
 		fd_close_at(&control_fd);
 	for (int i = 0; i < ZYGOTE_PARTS; i++)
 		fd_close_at(&part_fds[i]);
+	command_use_ruleset(ruleset_fd);
 	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

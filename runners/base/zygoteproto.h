@@ -77,7 +77,6 @@ enum zygote_stage {
 	ZYGOTE_STAGE_FDS,
 	ZYGOTE_STAGE_PRIVILEGES,
 	ZYGOTE_STAGE_FILTER,
-	ZYGOTE_STAGE_LANDLOCK,
 	ZYGOTE_STAGE_LOST, /* never said anything */
 	ZYGOTE_STAGE__MAX
 };
@@ -107,9 +106,8 @@ struct zygote_assign {
 static inline const char *zygote_stage_name(int32_t stage)
 {
 	static const char *const names[ZYGOTE_STAGE__MAX] = {
-	    "done",   "request",    "template", "idmap",    "clone", "ids",
-	    "groups", "root",       "proc",     "tmpfs",    "pivot", "net",
-	    "fds",    "privileges", "filter",   "landlock", "lost"};
+	    "done", "request", "template", "idmap", "clone", "ids",        "groups", "root",
+	    "proc", "tmpfs",   "pivot",    "net",   "fds",   "privileges", "filter", "lost"};
 
 	return stage >= 0 && stage < ZYGOTE_STAGE__MAX ? names[stage] : "?";
 }

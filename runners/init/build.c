@@ -30,7 +30,7 @@
 
 #define LISTENER_FD 3
 #define CONTROL_FD  4
-#define PART_FD     5 /* parts if the box waits, then the rules of Landlock */
+#define PART_FD     5 /* to 7, if the box waits */
 #define HIGH_FD     100
 #define WORKSPACE   "/workspace"
 
@@ -79,7 +79,6 @@ void build_find_masks(struct build_base *base)
 }
 
 static int control_fd = -1;
-static int ruleset_fd = -1;
 static int part_fds[ZYGOTE_PARTS] = {-1, -1, -1};
 
 static void tell(int stage, int sys)
@@ -240,25 +239,7 @@ static void arrange_fds(const struct build_job *job)
 			give_up(ZYGOTE_STAGE_FDS);
 		part_fds[i] = next++;
 	}
-	if (ruleset_fd >= 0) {
-		if (dup3(ruleset_fd, next, O_CLOEXEC) < 0)
-			give_up(ZYGOTE_STAGE_FDS);
-		ruleset_fd = next++;
-	}
 	must(close_range((unsigned int)next, ~0U, 0), ZYGOTE_STAGE_FDS);
-}
-
-/* The rules for commands; a number beyond those that arrange_fds gives out. */
-static void make_ruleset(void)
-{
-	scope_close int fd = -1;
-
-	must(landlock_make(&fd), ZYGOTE_STAGE_LANDLOCK);
-	if (fd < 0)
-		return;
-	ruleset_fd = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-	if (ruleset_fd < 0)
-		give_up(ZYGOTE_STAGE_LANDLOCK);
 }
 
 static void drop_privileges(const struct build_base *base)
@@ -280,6 +261,7 @@ static void drop_privileges(const struct build_base *base)
 void build_and_serve(struct build_job *job)
 {
 	bool assigned = (job->request.flags & ZYGOTE_WAIT) == 0;
+	int ruleset = -1;
 
 	control_fd = job->fds[ZYGOTE_FD_CONTROL];
 	join_groups(job);
@@ -288,7 +270,6 @@ void build_and_serve(struct build_job *job)
 	set_up_network(job);
 	if (!assigned)
 		pick_parts();
-	make_ruleset();
 	arrange_fds(job);
 	drop_privileges(job->base);
 	if (assigned)
@@ -298,6 +279,11 @@ void build_and_serve(struct build_job *job)
 		fd_close_at(&control_fd);
 	for (int i = 0; i < ZYGOTE_PARTS; i++)
 		fd_close_at(&part_fds[i]);
-	command_use_ruleset(ruleset_fd);
+	/* beside the reply to the create: needs no right, and all is mounted */
+	if (landlock_make(&ruleset) != 0)
+		_exit(76);
+	if (ruleset >= 0)
+		command_use_ruleset(fcntl(ruleset, F_DUPFD_CLOEXEC, HIGH_FD));
+	fd_close_at(&ruleset);
 	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

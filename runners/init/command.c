@@ -118,6 +118,8 @@ static void search_and_exec(const struct agent_exec *spec)
 
 void command_use_ruleset(int fd)
 {
+	if (fd <= KEEP_FD)
+		_exit(76); /* no command without its fence */
 	ruleset_fd = fd;
 }
 

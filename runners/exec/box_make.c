@@ -189,6 +189,7 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
 		return;
 	}
+	d->cpu_millis = request->limits.cpu_millis;
 	end_forgotten(d, request->run_id);
 	s = choose(d, request);
 	if (s == NULL) {

@@ -15,6 +15,10 @@
  * one group `cordon-<instance>` per hierarchy, whose memory limit is the host's less the reserve,
  *so that an out-of-memory is always inside a box.
  *
+ * A limit of cpu time below the host's processors gives, where there is a cpuset controller of v1,
+ * a set of as many processors (rounded up), so that nproc and the programs that ask it are right;
+ * slots take turns in which. The time itself is limited by the quota.
+ *
  * Groups of a slot are kept from box to box where counters can be reset (v1); in v2 they are made
  * anew for each box. A pid is never written to a group: that stalls the writer for 11 ms.
  */
@@ -26,7 +30,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum cg_tree { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_FREEZER, CG_UNIFIED, CG__MAX };
+enum cg_tree { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_CPUSET, CG_FREEZER, CG_UNIFIED, CG__MAX };
 
 enum cg_file {
 	CF_MEMORY_LIMIT,
@@ -39,17 +43,23 @@ enum cg_file {
 	CF_PIDS_NOW,
 	CF_CPU_LIMIT,
 	CF_CPU_USAGE,
+	CF_CPUS,
 	CF_KILL,
 	CF_FREEZE,
 	CF_EVENTS,
 	CF__MAX
 };
 
+#define CG_MAX_CPUS 1024
+
 struct cgroups {
 	enum box_mode mode;
 	char mounts[CG__MAX][256]; /* "" where there is none */
 	int roots[CG__MAX];        /* cordon-<instance>, -1 */
 	char name[64];             /* cordon-<instance> */
+	/* of the host, for cpusets; 0: there are none */
+	unsigned int cpu_count;
+	uint16_t cpus[CG_MAX_CPUS];
 };
 
 struct cgroup_slot {
@@ -57,6 +67,7 @@ struct cgroup_slot {
 	bool frozen;  /* asked for; undone for the next box */
 	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
 	unsigned int number;
+	unsigned int cpus_set; /* in the cpuset, 0: all of the host */
 	int dirs[CG__MAX];
 	int tasks[CG__MAX]; /* v1 tasks files, write end */
 	int files[CF__MAX];
@@ -67,6 +78,9 @@ struct cgroup_slot {
 	uint64_t base_memory;
 };
 
+/* A new cpuset below another: its processors and memory, and no load balancing of its own (each
+ * change of it would make the scheduler's domains anew). */
+int cpuset_prepare(int parent, int dir, struct err *e);
 int cgroups_probe(struct cgroups *g, struct err *e);
 /* keep: slots whose groups and processes stay as they are; NULL for none. */
 int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb,

@@ -17,8 +17,8 @@
 #define MIN_MEMORY     (UINT64_C(64) << 20)
 
 static const char *const tree_names[CG__MAX] = {
-    [CG_MEMORY] = "memory",   [CG_PIDS] = "pids",       [CG_CPU] = "cpu",
-    [CG_CPUACCT] = "cpuacct", [CG_FREEZER] = "freezer",
+    [CG_MEMORY] = "memory",   [CG_PIDS] = "pids",     [CG_CPU] = "cpu",
+    [CG_CPUACCT] = "cpuacct", [CG_CPUSET] = "cpuset", [CG_FREEZER] = "freezer",
 };
 
 /* True if the comma-separated list has the word. */
@@ -296,6 +296,79 @@ static int host_memory(uint64_t *out_bytes, struct err *e)
 	return 0;
 }
 
+static int copy_value(int from, int to, const char *name, struct err *e)
+{
+	scope_buf struct buf text = BUF_NONE;
+
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(from, name, &text, e) != 0)
+		return -1;
+	return fd_write_value(to, name, buf_text(&text), e);
+}
+
+int cpuset_prepare(int parent, int dir, struct err *e)
+{
+	if (copy_value(parent, dir, "cpuset.mems", e) != 0 ||
+	    copy_value(parent, dir, "cpuset.cpus", e) != 0)
+		return -1;
+	return fd_write_value(dir, "cpuset.sched_load_balance", "0", e);
+}
+
+/* The number at *text, which is moved behind it; CG_MAX_CPUS when it is larger or none. */
+static unsigned int take_cpu(const char **text)
+{
+	unsigned int value = 0;
+
+	if (**text < '0' || **text > '9')
+		return CG_MAX_CPUS;
+	for (; **text >= '0' && **text <= '9'; (*text)++)
+		if (value < CG_MAX_CPUS)
+			value = value * 10 + (unsigned int)(**text - '0');
+	return value < CG_MAX_CPUS ? value : CG_MAX_CPUS;
+}
+
+/* "0-3,8": the numbers, each once and rising as the kernel writes them; false for anything else. */
+static bool parse_cpus(struct cgroups *g, const char *text)
+{
+	for (;;) {
+		unsigned int first = take_cpu(&text);
+		unsigned int last = first;
+
+		if (*text == '-') {
+			text++;
+			last = take_cpu(&text);
+		}
+		if (first == CG_MAX_CPUS || last == CG_MAX_CPUS)
+			return false;
+		for (unsigned int cpu = first; cpu <= last && g->cpu_count < CG_MAX_CPUS; cpu++)
+			g->cpus[g->cpu_count++] = (uint16_t)cpu;
+		if (*text != ',')
+			return *text == '\n' || *text == '\0';
+		text++;
+	}
+}
+
+/* The instance's cpuset, and which processors there are. A host where that does not work is served
+ * without cpusets. */
+static void open_cpuset(struct cgroups *g)
+{
+	scope_buf struct buf text = BUF_NONE;
+	scope_close int parent = -1;
+	struct err e = ERR_INIT;
+
+	g->cpu_count = 0;
+	if (g->roots[CG_CPUSET] < 0)
+		return;
+	buf_init(&text, TEXT_BYTES);
+	parent = open(g->mounts[CG_CPUSET], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0 || cpuset_prepare(parent, g->roots[CG_CPUSET], &e) != 0 ||
+	    fd_read_file(g->roots[CG_CPUSET], "cpuset.cpus", &text, &e) != 0 ||
+	    !parse_cpus(g, buf_text(&text))) {
+		g->cpu_count = 0;
+		fd_close_at(&g->roots[CG_CPUSET]);
+	}
+}
+
 static int open_root(struct cgroups *g, enum cg_tree tree, struct err *e)
 {
 	char path[400];
@@ -353,6 +426,7 @@ int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_
 	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
 		if (open_root(g, tree, e) != 0)
 			return -1;
+	open_cpuset(g);
 	if (delegate_v2(g, false, e) != 0)
 		return -1;
 	return limit_memory(g, host_reserve_mb, e);

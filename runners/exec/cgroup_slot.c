@@ -11,7 +11,8 @@
 
 #define CPU_PERIOD_US 100000U
 /* init itself */
-#define OWN_TASKS 1U
+#define OWN_TASKS    1U
+#define CPUS_UNKNOWN UINT32_MAX
 
 struct file_name {
 	enum cg_tree tree; /* of v1 */
@@ -32,6 +33,7 @@ static const struct file_name file_names[CF__MAX] = {
     [CF_PIDS_NOW] = {CG_PIDS, "pids.current", "pids.current", false, false},
     [CF_CPU_LIMIT] = {CG_CPU, "cpu.cfs_quota_us", "cpu.max", false, false},
     [CF_CPU_USAGE] = {CG_CPUACCT, "cpuacct.usage", "cpu.stat", false, false},
+    [CF_CPUS] = {CG_CPUSET, "cpuset.cpus", NULL, false, true},
     [CF_KILL] = {CG_UNIFIED, NULL, "cgroup.kill", true, false},
     [CF_FREEZE] = {CG_FREEZER, "freezer.state", "cgroup.freeze", true, true},
     [CF_EVENTS] = {CG_UNIFIED, NULL, "cgroup.events", true, false},
@@ -63,17 +65,24 @@ static int open_dir(const struct cgroups *g, struct cgroup_slot *s, enum cg_tree
 		    struct err *e)
 {
 	char name[16];
+	bool made;
 
 	if (g->roots[tree] < 0)
 		return 0;
 	(void)snprintf(name, sizeof(name), "s%u", s->number);
-	if (mkdirat(g->roots[tree], name, 0755) != 0 && errno != EEXIST)
+	made = mkdirat(g->roots[tree], name, 0755) == 0;
+	if (!made && errno != EEXIST)
 		return err_set(e, ERR_IO, errno, "mkdir group %s", name);
 	s->dirs[tree] = openat(g->roots[tree], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->dirs[tree] < 0)
 		return err_set(e, ERR_IO, errno, "open group %s", name);
 	if (tree == CG_UNIFIED)
 		return 0;
+	/* an empty set refuses members; that of a box that lives stays as it is */
+	if (tree == CG_CPUSET && !made)
+		s->cpus_set = CPUS_UNKNOWN;
+	else if (tree == CG_CPUSET && cpuset_prepare(g->roots[tree], s->dirs[tree], e) != 0)
+		return -1;
 	s->tasks[tree] = openat(s->dirs[tree], "tasks", O_WRONLY | O_CLOEXEC);
 	if (s->tasks[tree] < 0)
 		return err_set(e, ERR_IO, errno, "open tasks of group %s", name);
@@ -230,6 +239,31 @@ static int set_cpu(const struct cgroups *g, const struct cgroup_slot *s, uint32_
 	return set(s, CF_CPU_LIMIT, text, e);
 }
 
+/* The processors of a slot: the next ones after those of the slot before it. */
+static int set_cpus(const struct cgroups *g, struct cgroup_slot *s, uint32_t millis, struct err *e)
+{
+	unsigned int wanted = (millis + 999) / 1000;
+	scope_buf struct buf text = BUF_NONE;
+
+	if (s->files[CF_CPUS] < 0 || g->cpu_count == 0)
+		return 0;
+	if (wanted >= g->cpu_count)
+		wanted = 0;
+	if (wanted == s->cpus_set)
+		return 0;
+	buf_init(&text, (size_t)CG_MAX_CPUS * 6);
+	if (wanted == 0)
+		for (unsigned int i = 0; i < g->cpu_count; i++)
+			buf_addf(&text, "%s%u", i == 0 ? "" : ",", g->cpus[i]);
+	for (unsigned int i = 0; i < wanted; i++)
+		buf_addf(&text, "%s%u", i == 0 ? "" : ",",
+			 g->cpus[(s->number * wanted + i) % g->cpu_count]);
+	if (!buf_ok(&text))
+		return err_set(e, ERR_NOMEM, 0, "a list of processors");
+	s->cpus_set = wanted;
+	return set(s, CF_CPUS, buf_text(&text), e);
+}
+
 int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
 		    struct err *e)
 {
@@ -239,7 +273,7 @@ int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct
 		return -1;
 	if (set_memory(g, s, limits->memory_bytes, e) != 0 ||
 	    set_number(s, CF_PIDS_LIMIT, (uint64_t)limits->pids + OWN_TASKS, e) != 0 ||
-	    set_cpu(g, s, limits->cpu_millis, e) != 0)
+	    set_cpu(g, s, limits->cpu_millis, e) != 0 || set_cpus(g, s, limits->cpu_millis, e) != 0)
 		return -1;
 	s->base_cpu_us = cpu_us(g, s);
 	s->base_oom_kills = get(s, CF_MEMORY_EVENTS, "oom_kill ");

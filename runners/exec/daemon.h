@@ -141,14 +141,15 @@ struct daemon {
 	struct client clients[DAEMON_MAX_CLIENTS];
 	uint64_t next_serial;
 	struct ring ring;
-	uint64_t warm;      /* creates served by a waiting box */
-	uint64_t cold;      /* creates that built one */
-	int64_t request_us; /* the last request */
-	int64_t short_us;   /* since when the pool is not full, 0: it is */
-	int64_t refill_us;  /* not before, after a failure */
-	int64_t stop_by_us; /* 0: not stopping */
-	bool end_boxes;     /* stopping ends all boxes; else live ones stay */
-	bool adopting;      /* a start that fails now must not end what it found */
+	uint64_t warm;       /* creates served by a waiting box */
+	uint64_t cold;       /* creates that built one */
+	uint32_t cpu_millis; /* of the last create */
+	int64_t request_us;  /* the last request */
+	int64_t short_us;    /* since when the pool is not full, 0: it is */
+	int64_t refill_us;   /* not before, after a failure */
+	int64_t stop_by_us;  /* 0: not stopping */
+	bool end_boxes;      /* stopping ends all boxes; else live ones stay */
+	bool adopting;       /* a start that fails now must not end what it found */
 };
 
 /* main.c */

@@ -190,16 +190,18 @@ void pool_count(const struct daemon *d, unsigned int *out_waiting, unsigned int 
 
 static void build_one(struct daemon *d)
 {
-	static const struct box_request template = {.limits = {.memory_bytes = 16U << 20,
-							       .workspace_bytes = 1U << 20,
-							       .workspace_inodes = 64,
-							       .tmp_bytes = 1U << 20,
-							       .pids = 8}};
+	struct box_request template = {.limits = {.memory_bytes = 16U << 20,
+						  .workspace_bytes = 1U << 20,
+						  .workspace_inodes = 64,
+						  .tmp_bytes = 1U << 20,
+						  .pids = 8}};
 	struct slot *s = box_free_slot(d);
 	struct err e = ERR_INIT;
 
 	if (s == NULL)
 		return;
+	/* as the last one asked for, so that its processors need no change at assignment */
+	template.limits.cpu_millis = d->cpu_millis;
 	box_reset(d, s, &template);
 	s->pooled = true;
 	if (box_build(d, s, &e) != 0) {

@@ -30,7 +30,7 @@
 
 #define LISTENER_FD 3
 #define CONTROL_FD  4
-#define PART_FD     5 /* to 7 */
+#define PART_FD     5 /* to 7, if the box waits */
 #define HIGH_FD     100
 #define WORKSPACE   "/workspace"
 
@@ -221,6 +221,7 @@ static void arrange_fds(const struct build_job *job)
 	int listener = fcntl(job->fds[ZYGOTE_FD_LISTENER], F_DUPFD_CLOEXEC, HIGH_FD);
 	int control = fcntl(control_fd, F_DUPFD_CLOEXEC, HIGH_FD);
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int next = PART_FD;
 
 	if (listener < 0 || control < 0 || null < 0)
 		give_up(ZYGOTE_STAGE_FDS);
@@ -233,14 +234,12 @@ static void arrange_fds(const struct build_job *job)
 	if (dup3(control, CONTROL_FD, O_CLOEXEC) < 0)
 		give_up(ZYGOTE_STAGE_FDS);
 	control_fd = CONTROL_FD;
-	if (part_fds[0] >= 0)
-		for (int i = 0; i < ZYGOTE_PARTS; i++) {
-			if (dup3(part_fds[i], PART_FD + i, O_CLOEXEC) < 0)
-				give_up(ZYGOTE_STAGE_FDS);
-			part_fds[i] = PART_FD + i;
-		}
-	must(close_range(part_fds[0] >= 0 ? PART_FD + ZYGOTE_PARTS : PART_FD, ~0U, 0),
-	     ZYGOTE_STAGE_FDS);
+	for (int i = 0; i < ZYGOTE_PARTS && part_fds[0] >= 0; i++) {
+		if (dup3(part_fds[i], next, O_CLOEXEC) < 0)
+			give_up(ZYGOTE_STAGE_FDS);
+		part_fds[i] = next++;
+	}
+	must(close_range((unsigned int)next, ~0U, 0), ZYGOTE_STAGE_FDS);
 }
 
 static void drop_privileges(const struct build_base *base)
@@ -262,6 +261,7 @@ static void drop_privileges(const struct build_base *base)
 void build_and_serve(struct build_job *job)
 {
 	bool assigned = (job->request.flags & ZYGOTE_WAIT) == 0;
+	int ruleset = -1;
 
 	control_fd = job->fds[ZYGOTE_FD_CONTROL];
 	join_groups(job);
@@ -279,5 +279,11 @@ void build_and_serve(struct build_job *job)
 		fd_close_at(&control_fd);
 	for (int i = 0; i < ZYGOTE_PARTS; i++)
 		fd_close_at(&part_fds[i]);
+	/* beside the reply to the create: needs no right, and all is mounted */
+	if (landlock_make(&ruleset) != 0)
+		_exit(76);
+	if (ruleset >= 0)
+		command_use_ruleset(fcntl(ruleset, F_DUPFD_CLOEXEC, HIGH_FD));
+	fd_close_at(&ruleset);
 	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

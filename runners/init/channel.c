@@ -2,6 +2,7 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/fdio.h"
+#include "runners/base/ksys.h"
 #include "runners/base/mem.h"
 
 #include <errno.h>
@@ -106,11 +107,22 @@ static int open_pipe(int *read_end, int *write_end)
 static int open_pipes(struct channel *ch, const struct agent_exec *spec, struct ends *ends,
 		      struct err *e)
 {
-	if (open_pipe(&ends->fds[0], &ch->in_fd) != 0 ||
-	    open_pipe(&ch->out[0].fd, &ends->fds[1]) != 0 ||
-	    open_pipe(&ch->out[1].fd, &ends->fds[2]) != 0 ||
-	    open_pipe(&ch->error_fd, &ends->error) != 0)
-		return err_set(e, ERR_IO, errno, "pipe");
+	bool as_user = geteuid() == 0;
+	int failed;
+
+	/* the pipes belong to the command, or it could not open /dev/stdout and /dev/stderr */
+	if (as_user && ksys_fsid(spec->uid, spec->gid) != 0)
+		return err_set(e, ERR_IO, errno, "setfsuid");
+	failed = open_pipe(&ends->fds[0], &ch->in_fd) != 0 ||
+		 open_pipe(&ch->out[0].fd, &ends->fds[1]) != 0 ||
+		 open_pipe(&ch->out[1].fd, &ends->fds[2]) != 0 ||
+		 open_pipe(&ch->error_fd, &ends->error) != 0;
+	if (failed)
+		(void)err_set(e, ERR_IO, errno, "pipe");
+	if (as_user && ksys_fsid(0, 0) != 0)
+		_exit(77); /* never go on as another */
+	if (failed)
+		return -1;
 	if (spec->stdin_mode == AGENT_STDIN_NONE)
 		fd_close_at(&ch->in_fd);
 	if ((ch->in_fd >= 0 && fd_set_nonblock(ch->in_fd, true, e) != 0) ||

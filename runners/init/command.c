@@ -9,12 +9,14 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #define ERROR_FD     3
 #define KEEP_FD      4
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
 static int report_fd;
+static int ruleset_fd = -1;
 
 void command_fail(int stage)
 {
@@ -114,6 +116,13 @@ static void search_and_exec(const struct agent_exec *spec)
 	errno = reason;
 }
 
+void command_use_ruleset(int fd)
+{
+	if (fd <= KEEP_FD)
+		_exit(76); /* no command without its fence */
+	ruleset_fd = fd;
+}
+
 void command_enter(const int fds[3], int error_fd, int *keep)
 {
 	struct sigaction standard = {.sa_handler = SIG_DFL};
@@ -138,10 +147,12 @@ void command_enter(const int fds[3], int error_fd, int *keep)
 		command_fail(AGENT_STAGE_FDS);
 	if (keep != NULL)
 		*keep = KEEP_FD;
-	if (close_range(keep != NULL ? KEEP_FD + 1 : ERROR_FD + 1, ~0U, 0) != 0)
-		command_fail(AGENT_STAGE_FDS);
 	prefer_for_oom();
 	(void)umask(022);
+	if (ruleset_fd >= 0 && syscall(SYS_landlock_restrict_self, ruleset_fd, 0) != 0)
+		command_fail(AGENT_STAGE_IDENTITY);
+	if (close_range(keep != NULL ? KEEP_FD + 1 : ERROR_FD + 1, ~0U, 0) != 0)
+		command_fail(AGENT_STAGE_FDS);
 }
 
 void command_take_user(uint32_t uid, uint32_t gid)

@@ -183,6 +183,8 @@ static inline bool channel_wants_output(const struct channel *ch, int which)
 /* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
     __attribute__((noreturn));
+/* A Landlock ruleset for all commands from now on, with a number above those that commands get. */
+void command_use_ruleset(int fd);
 /* Its steps, for the stub. A failure is told to error_fd and ends the process. */
 /* Session, signals, descriptors; *keep (not NULL) gets a number of its own, close-on-exec. */
 void command_enter(const int fds[3], int error_fd, int *keep);

@@ -10,6 +10,7 @@
 #include "runners/base/str.h"
 
 #include <CUnit/CUnit.h>
+#include <sys/stat.h>
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define SLOTS  4
@@ -358,6 +359,33 @@ static void test_cpu_limit(void)
 	close_box(&end);
 	CU_ASSERT_TRUE(end.stats.cpu_us > 100000);
 	CU_ASSERT_TRUE(end.stats.cpu_us < 400000);
+}
+
+/* A limit below the host's processors shows in what a box can count. */
+static void test_nproc(void)
+{
+	static const uint32_t millis[] = {0, 500, 1000, 1500, 0, 1000};
+	long host = sysconf(_SC_NPROCESSORS_ONLN);
+	struct box_limits limits;
+	struct stat st;
+
+	rig_limits(&limits);
+	if (stat("/sys/fs/cgroup/cpuset/cpuset.cpus", &st) != 0)
+		return; /* no controller for it */
+	for (size_t i = 0; i < sizeof(millis) / sizeof(millis[0]); i++) {
+		long cpus = (millis[i] + 999) / 1000;
+		char want[32];
+
+		limits.cpu_millis = millis[i];
+		(void)snprintf(want, sizeof(want), "%ld\n", cpus == 0 || cpus > host ? host : cpus);
+		open_box(&limits);
+		CU_ASSERT_EQUAL(rig_sh(&rig, &box, "nproc"), 0);
+		CU_ASSERT_TRUE(rig_out_is(&box, 0, want));
+		/* it cannot take more */
+		CU_ASSERT_EQUAL(rig_sh(&rig, &box, "taskset -p ffff $$ >/dev/null; nproc"), 0);
+		CU_ASSERT_TRUE(rig_out_is(&box, 0, want));
+		close_box(NULL);
+	}
 }
 
 static void test_space_ends(void)
@@ -735,6 +763,7 @@ static const struct test tests[] = {
     {"box", "B10 stdin", test_b10_stdin},
     {"box", "stats at exit", test_stats_at_exit},
     {"box", "cpu limit", test_cpu_limit},
+    {"box", "nproc", test_nproc},
     {"box", "space ends", test_space_ends},
     {"box", "files in", test_files_in},
     {"box", "files in without space", test_files_in_no_space},

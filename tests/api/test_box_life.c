@@ -276,11 +276,14 @@ static void test_b22_probe(void)
 	CU_ASSERT_EQUAL_FATAL(read_program(&program), 0);
 	open_box();
 	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "probe_box", 0755, program.data, program.len), 0);
-	CU_ASSERT_EQUAL(rig_run(&rig, &box, argv), 0);
-	CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
-	CU_ASSERT_EQUAL(box.status.code, 0);
-	if (box.status.code != 0 || box.status.how != AGENT_EXITED)
-		(void)printf("%s%s\n", buf_text(&box.out[0]), buf_text(&box.out[1]));
+	/* the first command is the stub, the second is forked by pid 1 */
+	for (int i = 0; i < 2; i++) {
+		CU_ASSERT_EQUAL(rig_run(&rig, &box, argv), 0);
+		CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
+		CU_ASSERT_EQUAL(box.status.code, 0);
+		if (box.status.code != 0 || box.status.how != AGENT_EXITED)
+			(void)printf("%s%s\n", buf_text(&box.out[0]), buf_text(&box.out[1]));
+	}
 	close_box(NULL);
 	buf_release(&program);
 }

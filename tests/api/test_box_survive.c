@@ -45,17 +45,22 @@ static unsigned int list(void)
 }
 
 /* Starts a shell script in a fresh box and waits until it runs. */
-static void start(struct rig_box *b, const char *script)
+static void start_with(struct rig_box *b, const struct box_limits *limits, const char *script)
 {
 	char shell[] = "/bin/sh";
 	char option[] = "-c";
 	char *argv[] = {shell, option, (char *)(uintptr_t)script, NULL};
 
-	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, b, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, b, limits), 0);
 	CU_ASSERT_EQUAL(rig_exec(b, argv, false), 0);
 	for (int i = 0; i < 100 && !b->started; i++)
 		rig_step(&rig, 20);
 	CU_ASSERT_TRUE(b->started);
+}
+
+static void start(struct rig_box *b, const char *script)
+{
+	start_with(b, NULL, script);
 }
 
 /* A process in the middle of execve shows no command line. */
@@ -154,6 +159,7 @@ static void test_term_of_cordon_box(void)
 static void test_verbs_on_adopted(void)
 {
 	static struct rig_box other;
+	struct box_limits limits;
 	struct slot_record record;
 	struct box_reply reply;
 	struct err e = ERR_INIT;
@@ -161,12 +167,18 @@ static void test_verbs_on_adopted(void)
 	scope_close int dir = -1;
 	unsigned int died = rig.died_count;
 
-	start(&box, "exec sleep 98763");
+	rig_limits(&limits);
+	limits.cpu_millis = 1000;
+	start_with(&box, &limits, "exec sleep 98763");
 	start(&other, "exec sleep 98763");
 	verb(BOX_FREEZE, &other, &reply);
 	CU_ASSERT_EQUAL(reply.code, BOX_OK);
 	rig_end_daemon(&rig, SIGKILL);
 	CU_ASSERT_EQUAL_FATAL(rig_restart(&rig), 0);
+	if (access("/sys/fs/cgroup/cpuset/cpuset.cpus", F_OK) == 0) {
+		CU_ASSERT_EQUAL(rig_sh(&rig, &box, "nproc"), 0);
+		CU_ASSERT_TRUE(rig_out_is(&box, 0, "1\n"));
+	}
 	verb(BOX_STATS, &other, &reply);
 	CU_ASSERT_EQUAL(reply.state, BOX_FROZEN);
 	verb(BOX_THAW, &other, &reply);

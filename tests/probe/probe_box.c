@@ -499,6 +499,51 @@ static void space(void)
 	rmdir("/workspace/many");
 }
 
+static bool can_open(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* What the modes of the files would allow and only Landlock refuses, and what must work with it. */
+static void landlock(void)
+{
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1);
+
+	if (abi >= 2) {
+		refused("Landlock: write below /proc", open("/proc/self/comm", O_WRONLY));
+		refused("Landlock: write to its oom_score_adj",
+			open("/proc/self/oom_score_adj", O_WRONLY));
+	}
+	check("/ can be listed", can_open("/", O_RDONLY | O_DIRECTORY), "refused");
+	check("/proc/self can be read", can_open("/proc/self/status", O_RDONLY), "refused");
+	check("/dev/null with O_TRUNC", can_open("/dev/null", O_WRONLY | O_CREAT | O_TRUNC),
+	      "refused");
+	check("/dev/stdout", can_open("/dev/stdout", O_WRONLY), "refused");
+	check("write below /dev/shm", can_open("/dev/shm/.l", O_WRONLY | O_CREAT), "refused");
+	check("write below /var/tmp", can_open("/var/tmp/.l", O_WRONLY | O_CREAT), "refused");
+	mkdir("/workspace/.a", 0700);
+	mkdir("/workspace/.b", 0700);
+	check("file in a new folder", can_open("/workspace/.a/f", O_WRONLY | O_CREAT), "refused");
+	check("rename between folders", rename("/workspace/.a/f", "/workspace/.b/f") == 0,
+	      "refused");
+	check("link between folders", link("/workspace/.b/f", "/workspace/.a/g") == 0, "refused");
+	check("truncate", truncate("/workspace/.b/f", 10) == 0, "refused");
+	check("fifo", mkfifo("/workspace/.a/p", 0600) == 0, "refused");
+	check("symlink", symlink("x", "/workspace/.a/s") == 0, "refused");
+	unlink("/dev/shm/.l");
+	unlink("/var/tmp/.l");
+	unlink("/workspace/.a/g");
+	unlink("/workspace/.a/p");
+	unlink("/workspace/.a/s");
+	unlink("/workspace/.b/f");
+	rmdir("/workspace/.a");
+	rmdir("/workspace/.b");
+}
+
 static void names(void)
 {
 	struct utsname name;
@@ -522,6 +567,7 @@ int main(void)
 	network();
 	setuid_program();
 	devices();
+	landlock();
 	space();
 	names();
 	printf("probe_box: %d passed, %d failed\n", passed, failed);

@@ -5,7 +5,10 @@
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 
-#define NAMES_BYTES (64U << 10)
+#include <malloc.h>
+
+#define NAMES_BYTES     (64U << 10)
+#define KEPT_BODY_BYTES (256U << 10)
 
 int fcgi_request_open(int listen_fd, struct fcgi_request **out, struct err *e)
 {
@@ -71,8 +74,12 @@ static int read_headers(struct fcgi_request *r, struct http_request *out, struct
 		const char *name = str_after(*at, "HTTP_");
 		const char *equals = name == NULL ? NULL : strchr(name, '=');
 
-		if (equals == NULL || out->header_count >= HTTP_MAX_REQUEST_HEADERS - 1)
+		if (equals == NULL)
 			continue;
+		if (out->header_count >= HTTP_MAX_REQUEST_HEADERS - 1) {
+			out->too_many_headers = true;
+			return 0;
+		}
 		starts[out->header_count] = header_name(r, name, (size_t)(equals - name));
 		out->headers[out->header_count++].value = equals + 1;
 	}
@@ -154,5 +161,10 @@ int fcgi_request_read(struct fcgi_request *r, size_t max_body, struct http_reque
 
 void fcgi_request_finish(struct fcgi_request *r)
 {
+	/* what a large body took is given back, or every worker would keep it */
+	if (r->body.cap > KEPT_BODY_BYTES) {
+		buf_release(&r->body);
+		(void)malloc_trim(0);
+	}
 	FCGX_Finish_r(&r->fcgx);
 }

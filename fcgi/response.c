@@ -33,6 +33,8 @@ static const char *reason_phrase(int status)
 		return "Upgrade Required";
 	case 429:
 		return "Too Many Requests";
+	case 431:
+		return "Request Header Fields Too Large";
 	case 502:
 		return "Bad Gateway";
 	case 503:

@@ -175,6 +175,14 @@ void router_serve(struct handler_context *context, const struct http_request *re
 	int found;
 
 	memset(&s, 0, sizeof(s));
+	if (request->too_many_headers) {
+		char message[96];
+
+		(void)snprintf(message, sizeof(message), "A request may have at most %d headers.",
+			       HTTP_MAX_REQUEST_HEADERS - 1);
+		reply_fail(response, &face_runs, 431, "header_too_large", message, NULL);
+		return;
+	}
 	if (request->body_too_large) {
 		char message[96];
 

@@ -35,6 +35,7 @@ struct http_request {
 	const char *body;
 	size_t body_length;
 	bool body_too_large;
+	bool too_many_headers; /* more than fit below: none may be left out silently */
 };
 
 struct http_response {

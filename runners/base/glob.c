@@ -66,7 +66,8 @@ static bool set_has(const char *set, size_t length, uint32_t code)
 
 /* One pattern item other than `*` at p against one character; the item's length, or 0: no match.
  * may_close: a `]` stands at or behind p (else looking for it each time would cost too much). */
-static size_t item_match(const char *p, size_t left, bool may_close, uint32_t code)
+static size_t item_match(const char *p, size_t left, bool may_close, uint32_t code,
+			 uint64_t *budget)
 {
 	uint32_t want;
 	size_t end;
@@ -75,6 +76,8 @@ static size_t item_match(const char *p, size_t left, bool may_close, uint32_t co
 		return 1;
 	if (p[0] == '[' && may_close) {
 		end = set_end(p, left);
+		/* a set costs its length */
+		*budget -= *budget < end ? *budget : end;
 		if (end != 0)
 			return set_has(p + 1, end - 2, code) ? end : 0;
 	}
@@ -82,7 +85,8 @@ static size_t item_match(const char *p, size_t left, bool may_close, uint32_t co
 	return want == code ? end : 0;
 }
 
-bool glob_match(const char *pattern, size_t pattern_length, const char *text, size_t text_length)
+bool glob_match(const char *pattern, size_t pattern_length, const char *text, size_t text_length,
+		uint64_t *budget)
 {
 	size_t p = 0;
 	size_t t = 0;
@@ -96,13 +100,17 @@ bool glob_match(const char *pattern, size_t pattern_length, const char *text, si
 		size_t used = next_char(text + t, text_length - t, &code);
 		size_t item = 0;
 
+		if (*budget == 0)
+			return false;
+		(*budget)--;
 		if (p < pattern_length && pattern[p] == '*') {
 			star = ++p;
 			mark = t;
 			continue;
 		}
 		if (p < pattern_length)
-			item = item_match(pattern + p, pattern_length - p, p < closed, code);
+			item =
+			    item_match(pattern + p, pattern_length - p, p < closed, code, budget);
 		if (item > 0) {
 			p += item;
 			t += used;

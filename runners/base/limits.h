@@ -8,6 +8,7 @@
 #define LIMIT_BODY_BYTES          (8U << 20) /* request body that a worker takes */
 #define LIMIT_REPLY_BYTES         (16U << 20)
 #define LIMIT_JSON_DEPTH          32
+#define LIMIT_JSON_VALUES         100000 /* members and items of one document */
 #define LIMIT_URL_BYTES           8192
 #define LIMIT_ID_BYTES            255 /* ids, tags, keys from clients */
 #define LIMIT_COMMAND_ITEMS       256

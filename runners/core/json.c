@@ -25,11 +25,12 @@ void json_setup(void)
 	json_set_alloc_funcs(allocate, mem_free);
 }
 
-/* True if the text nests deeper than allowed; strings are skipped. jansson's own limit is compiled
- * in and higher. */
-static bool too_deep(const char *text, size_t length)
+/* Depth and number of values, strings skipped, before anything is built: jansson's own limit of
+ * depth is compiled in and higher. */
+static int judge_shape(const char *text, size_t length, struct err *e)
 {
 	size_t depth = 0;
+	size_t values = 0;
 	bool in_string = false;
 
 	for (size_t i = 0; i < length; i++) {
@@ -44,12 +45,18 @@ static bool too_deep(const char *text, size_t length)
 			in_string = true;
 		} else if (c == '{' || c == '[') {
 			if (++depth > LIMIT_JSON_DEPTH)
-				return true;
+				return err_show(e, ERR_INVALID,
+						"the JSON nests deeper than %d levels",
+						LIMIT_JSON_DEPTH);
 		} else if ((c == '}' || c == ']') && depth > 0) {
 			depth--;
+		} else if (c == ',' && ++values > LIMIT_JSON_VALUES) {
+			/* a large object costs far more time and memory than its bytes */
+			return err_show(e, ERR_INVALID, "the JSON has more than %d values",
+					LIMIT_JSON_VALUES);
 		}
 	}
-	return false;
+	return 0;
 }
 
 /* The key in front of the number that ends at `end`, for the message about it. */
@@ -93,9 +100,8 @@ int json_parse(const char *text, size_t length, json_t **out, struct err *e)
 	json_error_t why;
 	json_t *value;
 
-	if (too_deep(text, length))
-		return err_show(e, ERR_INVALID, "the JSON nests deeper than %d levels",
-				LIMIT_JSON_DEPTH);
+	if (judge_shape(text, length, e) != 0)
+		return -1;
 	allocation_failed = false;
 	value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 	if (allocation_failed) {

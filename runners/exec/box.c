@@ -263,7 +263,8 @@ static void fail_stage(struct slot *s, int stage, int sys)
 		       sys == 0 ? "no reason given" : strerror_r(sys, name, sizeof(name)));
 	log_event(LOG_ERROR, "create_failed", "slot=%u run=%s text=\"%s\"", s->number, s->run_id,
 		  text);
-	box_fail_create(s, BOX_ERR_FAILED, sys, text);
+	/* when the zygote died in the middle the caller may ask again: the box never was */
+	box_fail_create(s, stage == ZYGOTE_STAGE_LOST ? BOX_ERR_BUSY : BOX_ERR_FAILED, sys, text);
 }
 
 /* --- what boxes and the zygote say ---------------------------------------------------------- */

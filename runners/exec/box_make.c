@@ -204,7 +204,10 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
 		if (s->pid == 0)
 			s->replied = true; /* no process was made */
-		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
+		/* a zygote that is being started again is there in a moment: the caller asks again
+		 */
+		box_fail_create(s, e.code == ERR_UNAVAILABLE ? BOX_ERR_BUSY : BOX_ERR_FAILED, e.sys,
+				e.text);
 		box_check_ended(d, s);
 	}
 }

@@ -35,6 +35,7 @@ enum cg_tree { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_CPUSET, CG_FREEZER, CG
 enum cg_file {
 	CF_MEMORY_LIMIT,
 	CF_SWAP_LIMIT,
+	CF_SOCKET_LIMIT, /* v1 counts socket buffers apart, and only where this is set */
 	CF_MEMORY_PEAK,
 	CF_MEMORY_NOW,
 	CF_MEMORY_EVENTS,

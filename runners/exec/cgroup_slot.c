@@ -11,8 +11,9 @@
 
 #define CPU_PERIOD_US 100000U
 /* init itself */
-#define OWN_TASKS    1U
-#define CPUS_UNKNOWN UINT32_MAX
+#define OWN_TASKS         1U
+#define CPUS_UNKNOWN      UINT32_MAX
+#define SOCKET_BYTES_MOST (UINT64_C(16) << 20) /* of socket buffers in one box */
 
 struct file_name {
 	enum cg_tree tree; /* of v1 */
@@ -25,6 +26,7 @@ struct file_name {
 static const struct file_name file_names[CF__MAX] = {
     [CF_MEMORY_LIMIT] = {CG_MEMORY, "memory.limit_in_bytes", "memory.max", false, false},
     [CF_SWAP_LIMIT] = {CG_MEMORY, "memory.memsw.limit_in_bytes", "memory.swap.max", false, true},
+    [CF_SOCKET_LIMIT] = {CG_MEMORY, "memory.kmem.tcp.limit_in_bytes", NULL, false, true},
     [CF_MEMORY_PEAK] = {CG_MEMORY, "memory.max_usage_in_bytes", "memory.peak", false, true},
     [CF_MEMORY_NOW] = {CG_MEMORY, "memory.usage_in_bytes", "memory.current", false, false},
     [CF_MEMORY_EVENTS] = {CG_MEMORY, "memory.oom_control", "memory.events", false, false},
@@ -220,6 +222,12 @@ static int set_memory(const struct cgroups *g, const struct cgroup_slot *s, uint
 	/* memory and swap together must never be below memory alone */
 	if (set(s, CF_SWAP_LIMIT, "-1", e) != 0 || set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0 ||
 	    set_number(s, CF_SWAP_LIMIT, bytes, e) != 0)
+		return -1;
+	/* it is TCP's by name, but sockets of every kind with accounting are charged to it, UDP too
+	 */
+	if (s->files[CF_SOCKET_LIMIT] >= 0 &&
+	    set_number(s, CF_SOCKET_LIMIT,
+		       bytes / 4 < SOCKET_BYTES_MOST ? bytes / 4 : SOCKET_BYTES_MOST, e) != 0)
 		return -1;
 	return set(s, CF_MEMORY_PEAK, "0", e);
 }

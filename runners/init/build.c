@@ -45,10 +45,10 @@
 
 /* What tells about the host or its other users; load, memory and cpu figures stay for programs. */
 static const char *const sensitive_files[] = {
-    "config.gz",  "interrupts",  "iomem",       "ioports",       "kallsyms", "kcore",
-    "key-users",  "keys",        "kmsg",        "latency_stats", "locks",    "modules",
-    "mtrr",       "partitions",  "sched_debug", "schedstat",     "slabinfo", "sysrq-trigger",
-    "timer_list", "timer_stats", "vmallocinfo",
+    "cmdline",  "config.gz",     "diskstats",  "interrupts",  "iomem",       "ioports",
+    "kallsyms", "kcore",         "key-users",  "keys",        "kmsg",        "latency_stats",
+    "locks",    "modules",       "mtrr",       "partitions",  "sched_debug", "schedstat",
+    "slabinfo", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo",
 };
 static const char *const sensitive_dirs[] = {"acpi",     "asound", "driver", "fs",
 					     "pressure", "scsi",   "tty"};

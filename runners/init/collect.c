@@ -21,8 +21,10 @@
  * sorting a huge directory is done in short steps while output of commands goes on.
  */
 
-#define NAMES_BYTES  ((size_t)16 << 20) /* all names that wait, over all levels */
-#define MAX_LEVELS   (LIMIT_PATH_BYTES / 2 + 2)
+#define NAMES_BYTES ((size_t)16 << 20) /* all names that wait, over all levels */
+#define MAX_LEVELS  (LIMIT_PATH_BYTES / 2 + 2)
+/* of all patterns on all names of one COLLECT: about half a second */
+#define MATCH_STEPS  UINT64_C(200000000)
 #define DIRENT_BYTES 32768
 #define INSIDE       (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
@@ -50,6 +52,7 @@ struct collect {
 	uint64_t sent;
 	uint64_t walked;
 	uint64_t dropped;
+	uint64_t match_budget;
 	uint64_t unreadable;
 	uint64_t matched_bytes;
 };
@@ -169,11 +172,15 @@ static void read_names(struct collect *w, struct level *l)
 
 /* --- one name ------------------------------------------------------------------------------- */
 
-static bool matches(const struct collect *w, size_t length)
+static bool matches(struct collect *w, size_t length)
 {
 	for (size_t i = 0; i < w->pattern_count; i++)
-		if (glob_match(w->patterns[i], w->pattern_lengths[i], w->path, length))
+		if (glob_match(w->patterns[i], w->pattern_lengths[i], w->path, length,
+			       &w->match_budget))
 			return true;
+	/* nobody knows whether this one would have matched */
+	if (w->match_budget == 0)
+		w->dropped++;
 	return false;
 }
 
@@ -266,6 +273,7 @@ static int read_request(struct collect *w, const struct agent_frame *f, struct e
 	if (!wire_done(&r))
 		return err_set(e, ERR_PROTOCOL, 0, "a malformed COLLECT frame");
 	w->pattern_count = count;
+	w->match_budget = MATCH_STEPS;
 	return 0;
 }
 

@@ -18,7 +18,10 @@
 #define TAG_COLLECT  1000U
 #define TAG_READ     2000U /* plus the entry's index */
 #define TAG_KILL     900U
-#define COLLECT_US   (60 * CLOCK_US_PER_S)
+#define COLLECT_US   (30 * CLOCK_US_PER_S)
+#define LIST_US      (10 * CLOCK_US_PER_S)
+#define COUNT_MOST   INT64_C(1000000000)
+#define NAMES_MOST   ((size_t)1 << 20) /* bytes of all names: their list must fit one answer */
 #define ENTRY_GROWTH 64
 
 static int artifact_path(const struct task *task, size_t ordinal, char *out, size_t size,
@@ -57,7 +60,7 @@ void collect_begin(struct task *task)
 
 	task->state = TASK_COLLECTING;
 	task->collection.fd = -1;
-	task->collect_deadline_us = clock_monotonic_us() + COLLECT_US;
+	task->collect_deadline_us = clock_monotonic_us() + LIST_US;
 	/* what the command left running must not change files while they are read */
 	if (agent_signal_all(&task->agent, TAG_KILL, SIGKILL, &e) != 0 ||
 	    agent_collect(&task->agent, TAG_COLLECT, BOX_USER, BOX_USER,
@@ -87,6 +90,7 @@ static int add_entry(struct collection *c, const struct agent_entry *entry)
 	c->entries[c->entry_count].size = entry->size;
 	c->entry_count++;
 	c->chosen_bytes += entry->size;
+	c->name_bytes += entry->path_length;
 	return 0;
 }
 
@@ -120,6 +124,7 @@ void collect_entry(struct task *task, const struct agent_entry *entry)
 	else if (entry->size > (uint64_t)spec->artifact_file_bytes)
 		c->skip_file_limit++;
 	else if (c->entry_count >= LIMIT_ARTIFACTS ||
+		 c->name_bytes + entry->path_length > NAMES_MOST ||
 		 entry->size > (uint64_t)spec->artifact_run_bytes - c->chosen_bytes ||
 		 c->chosen_bytes + entry->size > user_left)
 		c->skip_total_limit++;
@@ -209,7 +214,13 @@ static int keep_file(struct task *task)
 	return 0;
 }
 
-void collect_result(struct task *task, uint32_t tag)
+/* A count that a box tells: hostile. */
+static int64_t bounded(uint64_t count)
+{
+	return count > COUNT_MOST ? COUNT_MOST : (int64_t)count;
+}
+
+void collect_result(struct task *task, uint32_t tag, const uint64_t values[AGENT_RESULT_VALUES])
 {
 	struct collection *c = &task->collection;
 
@@ -219,6 +230,9 @@ void collect_result(struct task *task, uint32_t tag)
 		struct err e = ERR_INIT;
 
 		c->listed = true;
+		task->collect_deadline_us = clock_monotonic_us() + COLLECT_US;
+		c->skip_invalid += bounded(values[2]);
+		c->skip_read_error += bounded(values[3]);
 		if (c->entry_count > 0 && make_folder(task, &e) != 0) {
 			log_err(LOG_ERROR, "artifacts", &e, "run=%s", task->claim.run_id);
 			c->skip_read_error += (int64_t)c->entry_count;
@@ -262,6 +276,9 @@ void collect_end(struct task *task)
 
 	if (c->fd >= 0)
 		drop_file(task);
+	/* the walk did not come to its end: at least that is told */
+	if (task->state == TASK_COLLECTING && !c->listed)
+		c->skip_read_error += c->entry_count > 0 ? (int64_t)c->entry_count : 1;
 	if (c->listed && c->next < c->entry_count) {
 		c->skip_read_error += (int64_t)(c->entry_count - c->next);
 		c->next = c->entry_count;

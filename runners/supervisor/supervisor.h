@@ -61,6 +61,7 @@ struct collection {
 	uint64_t written;
 	bool file_failed;
 	uint64_t chosen_bytes;
+	size_t name_bytes;           /* of the chosen ones */
 	struct ended_artifact *done; /* mem */
 	size_t done_count;
 	uint64_t done_bytes;
@@ -190,7 +191,7 @@ void result_remove(const struct policy *policy, const char *run_id);
 void collect_begin(struct task *task);
 void collect_entry(struct task *task, const struct agent_entry *entry);
 void collect_data(struct task *task, const void *data, size_t length);
-void collect_result(struct task *task, uint32_t tag);
+void collect_result(struct task *task, uint32_t tag, const uint64_t values[AGENT_RESULT_VALUES]);
 void collect_error(struct task *task, uint32_t tag, const struct agent_error *error);
 /* Closes what is open; files that are not whole are removed. */
 void collect_end(struct task *task);

@@ -174,8 +174,7 @@ static void on_data(void *ctx, uint32_t tag, uint64_t offset, const void *data, 
 
 static void on_result(void *ctx, uint32_t tag, const uint64_t values[AGENT_RESULT_VALUES])
 {
-	(void)values;
-	collect_result(ctx, tag);
+	collect_result(ctx, tag, values);
 }
 
 static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
@@ -594,6 +593,9 @@ void task_cancel(struct task *task)
 	int64_t now = clock_monotonic_us();
 	struct err e = ERR_INIT;
 
+	/* it has ended by itself: only the reading of its artifacts can be cut short */
+	if (task->state == TASK_COLLECTING && task->exited)
+		task_conclude(task);
 	if (task->stop != STOP_NONE || task->exited)
 		return;
 	log_event(LOG_INFO, "run_canceling", "req=%s run=%s", task->claim.request_id,

@@ -22,6 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		(void)strlen(reply.text);
 	if (size > 1 && data[0] < size)
 		(void)glob_match((const char *)data + 1, data[0] == 0 ? 0 : data[0] - 1U,
-				 (const char *)data + data[0], size - data[0]);
+				 (const char *)data + data[0], size - data[0],
+				 &(uint64_t){UINT64_C(1) << 40});
 	return 0;
 }

@@ -122,7 +122,8 @@ static void test_random_records(void)
 
 static bool match(const char *pattern, const char *text)
 {
-	return glob_match(pattern, strlen(pattern), text, strlen(text));
+	return glob_match(pattern, strlen(pattern), text, strlen(text),
+			  &(uint64_t){UINT64_C(1) << 40});
 }
 
 static void test_glob(void)
@@ -165,12 +166,14 @@ static void test_glob_is_bounded(void)
 	for (size_t i = 0; i < sizeof(pattern); i++)
 		pattern[i] = i % 2 == 0 ? '*' : 'a';
 	pattern[sizeof(pattern) - 1] = 'b';
-	CU_ASSERT_FALSE(glob_match(pattern, sizeof(pattern), text, sizeof(text)));
+	CU_ASSERT_FALSE(glob_match(pattern, sizeof(pattern), text, sizeof(text),
+				   &(uint64_t){UINT64_C(1) << 40}));
 	memset(pattern, '[', sizeof(pattern));
 	memset(text, '[', sizeof(text));
 	pattern[0] = '*';
 	pattern[sizeof(pattern) - 1] = 'b';
-	CU_ASSERT_FALSE(glob_match(pattern, sizeof(pattern), text, sizeof(text)));
+	CU_ASSERT_FALSE(glob_match(pattern, sizeof(pattern), text, sizeof(text),
+				   &(uint64_t){UINT64_C(1) << 40}));
 	CU_ASSERT_TRUE(clock_monotonic_us() - start < CLOCK_US_PER_S);
 }
 

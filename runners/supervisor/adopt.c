@@ -19,29 +19,13 @@ static void hand_over(struct task *task, struct run_result *result)
 
 void task_adopt(struct supervisor *sup, struct jobs_event *event)
 {
-	struct task *task = task_new(sup, &event->claim);
-	struct err e = ERR_INIT;
+	struct task *task;
 
-	if (task == NULL) {
-		mem_free(event->spec);
-		log_event(LOG_ERROR, "claim_dropped", "run=%s reason=memory", event->claim.run_id);
-		return;
-	}
-	task->state = TASK_ADOPTING;
-	task->other_boot = event->other_boot;
-	log_event(LOG_INFO, "run_adopting", "req=%s run=%s", task->claim.request_id,
-		  task->claim.run_id);
-	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
-	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
-			(uint64_t)task->spec.log_bytes,
-			sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS, &e) != 0) {
-		log_err(LOG_ERROR, "adopt", &e, "run=%s", task->claim.run_id);
-		task->stop = STOP_BACKEND;
-		task_finish(task);
-	} else {
-		task->output_open = true;
-	}
-	mem_free(event->spec);
+	log_event(LOG_INFO, "run_adopting", "req=%s run=%s", event->claim.request_id,
+		  event->claim.run_id);
+	task = task_enter(sup, event);
+	if (task != NULL)
+		task->state = TASK_ADOPTING;
 }
 
 void adopt_box(struct task *task, const struct box_reply *entry)

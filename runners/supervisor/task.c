@@ -213,7 +213,7 @@ static const struct agent_events agent_events = {.welcome = on_welcome,
  * -------------------------------------------------------------------------------------------------------
  */
 
-struct task *task_new(struct supervisor *sup, const struct claim *claim)
+static struct task *task_new(struct supervisor *sup, const struct claim *claim)
 {
 	struct task *task = mem_zalloc(1, sizeof(*task));
 
@@ -251,7 +251,7 @@ static void send_create(struct task *task)
 		log_err(LOG_WARNING, "box_create", &e, "run=%s", task->claim.run_id);
 }
 
-void task_begin(struct supervisor *sup, struct jobs_event *event)
+struct task *task_enter(struct supervisor *sup, struct jobs_event *event)
 {
 	struct task *task = task_new(sup, &event->claim);
 	struct err e = ERR_INIT;
@@ -259,25 +259,38 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 	if (task == NULL) {
 		mem_free(event->spec);
 		log_event(LOG_ERROR, "claim_dropped", "run=%s reason=memory", event->claim.run_id);
-		return;
+		return NULL;
 	}
-	log_event(LOG_INFO, "run_claimed", "req=%s run=%s", task->claim.request_id,
-		  task->claim.run_id);
+	task->other_boot = event->other_boot;
 	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
 	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
 			(uint64_t)task->spec.log_bytes,
 			sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS, &e) != 0) {
-		log_err(LOG_ERROR, "run_begin", &e, "run=%s", task->claim.run_id);
+		log_err(LOG_ERROR, "run_begin", &e, "req=%s run=%s", task->claim.request_id,
+			task->claim.run_id);
+		mem_free(event->spec);
 		task->stop = STOP_BACKEND;
 		task_finish(task);
-	} else {
-		task->output_open = true;
-		task->state = TASK_WANTS_BOX;
-		task->startup_deadline_us =
-		    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
-		send_create(task);
+		return NULL;
 	}
 	mem_free(event->spec);
+	task->output_open = true;
+	return task;
+}
+
+void task_begin(struct supervisor *sup, struct jobs_event *event)
+{
+	struct task *task;
+
+	log_event(LOG_INFO, "run_claimed", "req=%s run=%s", event->claim.request_id,
+		  event->claim.run_id);
+	task = task_enter(sup, event);
+	if (task == NULL)
+		return;
+	task->state = TASK_WANTS_BOX;
+	task->startup_deadline_us =
+	    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
+	send_create(task);
 }
 
 int task_open_agent(struct task *task, const char *path, struct err *e)

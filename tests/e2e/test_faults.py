@@ -116,7 +116,7 @@ def survives(number, program="cordon-runner"):
     check.equal(c.request("GET", f"{RUNS}/{run['id']}/artifacts/f").body, b"done")
     thread.join()
     check.equal((held[0].status, held[0].json()["exit_code"]), (200, 5))
-    check.wait_for(no_box_processes, 10, "the boxes to go")
+    check.wait_for(c.no_box_processes, 10, "the boxes to go")
 
 
 @check.test
@@ -195,18 +195,7 @@ def nothing_is_lost_or_run_twice_while_the_runner_dies():
         if (run["phase"], c.output(frames, "stdout")) != ("completed", b"start %d\n" % n):
             bad.append((n, run["phase"], run["message"], c.output(frames, "stdout")))
     check.equal(bad, [])
-    check.wait_for(no_box_processes, 10, "the boxes to go")
-
-
-def no_box_processes():
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if os.stat("/proc/" + name).st_uid >= 0x10000000:
-                    return False
-            except OSError:
-                pass
-    return True
+    check.wait_for(c.no_box_processes, 10, "the boxes to go")
 
 
 @check.test
@@ -239,7 +228,7 @@ def a_run_is_canceled_after_a_restart_of_the_box_daemon():
     check.equal(c.get_run(run["id"])["finished_at"], None)
     check.equal(c.request("POST", f"{RUNS}/{run['id']}/cancel").json()["cancelled"], True)
     check.true(c.get_run(run["id"])["finished_at"] is not None)
-    check.wait_for(no_box_processes, 10, "the box to go")
+    check.wait_for(c.no_box_processes, 10, "the box to go")
 
 
 @check.test

@@ -195,19 +195,6 @@ RUNAWAY = ("setsid sh -c 'while :; do date >> /workspace/t; sleep 0.2; done' >/d
            "(setsid sleep 1000 &) ; sleep 1000")
 
 
-def no_box_processes():
-    """Nothing runs with a uid of a box range but what live boxes hold."""
-    low = 0x10000000
-    count = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                count += os.stat("/proc/" + name).st_uid >= low
-            except OSError:
-                pass
-    return count == 0
-
-
 @check.test
 def B06_timeout_ends_everything():
     start = time.monotonic()
@@ -216,7 +203,7 @@ def B06_timeout_ends_everything():
     check.equal((run["phase"], run["message"], run["exit_code"], run["status_reason_code"]),
                 ("timed_out", "execution_timeout", None, "execution_timeout"))
     check.true(2 <= took < 4, took)
-    c.wait_until(no_box_processes, 5, "processes of the run are left")
+    c.wait_until(c.no_box_processes, 5, "processes of the run are left")
 
 
 @check.test
@@ -230,7 +217,7 @@ def B06_cancel_ends_everything():
     check.true(took < 8, took)
     done = c.get_run(run["id"])
     check.equal((done["phase"], done["message"], done["exit_code"]), ("killed", "canceled_by_user", None))
-    c.wait_until(no_box_processes, 5, "processes of the run are left")
+    c.wait_until(c.no_box_processes, 5, "processes of the run are left")
     frames, _ = c.follow(run["id"])
     check.equal(frames[-1]["data"], {"exit_code": None, "canceled": True})
     again = c.request("POST", f"{RUNS}/{run['id']}/cancel").json()

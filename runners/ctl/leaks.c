@@ -143,12 +143,18 @@ static int ask_list(struct look *l, struct boxclient *c, struct err *e)
 static bool slot_of_pid(const struct policy *policy, pid_t pid, uint32_t *out_slot)
 {
 	char path[64];
+	char program[8];
 	struct stat info;
 	uint64_t base = (uint64_t)policy->box.uid_base;
 
 	(void)snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
 	if (base == 0 || stat(path, &info) != 0 || info.st_uid < base ||
 	    info.st_uid >= base + (uint64_t)policy->box.slots_max * IDS_PER_SLOT)
+		return false;
+	/* a dead one that its new parent has not reaped yet (cordon-box was killed) holds nothing
+	 */
+	(void)snprintf(path, sizeof(path), "/proc/%ld/exe", (long)pid);
+	if (readlink(path, program, sizeof(program)) < 0 && errno == ENOENT)
 		return false;
 	*out_slot = (uint32_t)((info.st_uid - base) / IDS_PER_SLOT);
 	return true;

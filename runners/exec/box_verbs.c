@@ -54,9 +54,10 @@ static void on_list(struct daemon *d, uint64_t client, const struct box_request 
 	for (unsigned int i = 0; i < d->config.slots; i++) {
 		struct slot *s = &d->slots[i];
 
-		if (s->state == BOX_STATE_NONE || s->state == BOX_BUILDING)
-			continue;
-		if (s->state == BOX_WAITING && request->slot != BOX_ALL_SLOTS)
+		bool ahead = s->state == BOX_WAITING || (s->state == BOX_BUILDING && s->pooled);
+
+		if (s->state == BOX_STATE_NONE || (s->state == BOX_BUILDING && !ahead) ||
+		    (ahead && request->slot != BOX_ALL_SLOTS))
 			continue;
 		box_read_stats(d, s);
 		box_fill_reply(&r, s);

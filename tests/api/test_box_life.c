@@ -1,5 +1,5 @@
 /*
- * test_box_life.c: the verbs of cordon-box, many boxes, what a box may see (case B22), and what is
+ * test_box_life.c: the verbs of cordon-box, many boxes, and what is
  * left when something ends: the caller, a box, the zygote, cordon-box itself.
  */
 #include "tests/lib/boxrig.h"
@@ -249,45 +249,6 @@ static void test_busy_when_full(void)
 
 /* --- what a box may see --------------------------------------------------------------------- */
 
-static int read_program(struct buf *out)
-{
-	char path[4096];
-	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	struct err e = ERR_INIT;
-	char *where;
-
-	if (length < 0)
-		return -1;
-	path[length] = '\0';
-	where = strstr(path, "/tests/");
-	if (where == NULL)
-		return -1;
-	(void)snprintf(where, sizeof(path) - (size_t)(where - path), "/tests/probe/probe_box");
-	return fd_read_file(AT_FDCWD, path, out, &e);
-}
-
-static void test_b22_probe(void)
-{
-	struct buf program;
-	char name[] = "/workspace/probe_box";
-	char *argv[] = {name, NULL};
-
-	buf_init(&program, (size_t)16 << 20);
-	CU_ASSERT_EQUAL_FATAL(read_program(&program), 0);
-	open_box();
-	CU_ASSERT_EQUAL(rig_put_file(&rig, &box, "probe_box", 0755, program.data, program.len), 0);
-	/* the first command is the stub, the second is forked by pid 1 */
-	for (int i = 0; i < 2; i++) {
-		CU_ASSERT_EQUAL(rig_run(&rig, &box, argv), 0);
-		CU_ASSERT_EQUAL(box.status.how, AGENT_EXITED);
-		CU_ASSERT_EQUAL(box.status.code, 0);
-		if (box.status.code != 0 || box.status.how != AGENT_EXITED)
-			(void)printf("%s%s\n", buf_text(&box.out[0]), buf_text(&box.out[1]));
-	}
-	close_box(NULL);
-	buf_release(&program);
-}
-
 static void test_environment(void)
 {
 	run("env | sort; pwd; id -u; hostname; tty");
@@ -405,7 +366,6 @@ static const struct test tests[] = {
     {"box_life", "16 at once", test_16_at_once},
     {"box_life", "busy when full", test_busy_when_full},
     {"box_life", "environment", test_environment},
-    {"box_life", "B22 probe", test_b22_probe},
     {"box_life", "a second instance is refused", test_second_instance_is_refused},
     {"box_life", "limits file refusals", test_limits_file_refusals},
     {"box_life", "INT leaves nothing", test_int_leaves_nothing},

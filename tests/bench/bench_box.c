@@ -117,6 +117,26 @@ static int parallel(size_t count, char *const *argv)
 	return 0;
 }
 
+/* The same beside a fork bomb in another box, with one core and 64 processes (case B07). */
+static int beside_bomb(size_t count, char *const *argv)
+{
+	static struct rig_box bomb;
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char script[] = "f() { f | f & }; f; sleep 1000";
+	char *bomb_argv[] = {shell, option, script, NULL};
+	struct box_limits limits;
+	int result;
+
+	rig_limits(&limits);
+	limits.cpu_millis = 1000;
+	if (rig_create(&rig, &bomb, &limits) != 0 || rig_exec(&bomb, bomb_argv, false) != 0)
+		return -1;
+	(void)rig_wait_exit(&rig, &bomb, 500);
+	result = series("fork bomb near", count, GAP_US, argv);
+	return rig_destroy(&rig, &bomb, NULL) != 0 ? -1 : result;
+}
+
 /* How many creates found a waiting box. */
 static void print_pool(void)
 {
@@ -153,7 +173,8 @@ int main(int argc, char **argv)
 			return 1;
 	}
 	if (rig_start(&rig, 16) != 0 || series("back to back", count, 0, command) != 0 ||
-	    series("40 ms gaps", count, GAP_US, command) != 0 || parallel(count, command) != 0) {
+	    series("40 ms gaps", count, GAP_US, command) != 0 || parallel(count, command) != 0 ||
+	    beside_bomb(count, command) != 0) {
 		(void)fprintf(stderr, "bench_box: a box failed\n");
 		result = 1;
 	}

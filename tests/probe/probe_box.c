@@ -172,7 +172,7 @@ static void identity(void)
 static void mounts(void)
 {
 	static char text[65536];
-	static const char *const names[] = {"/work/", "/home/", "/var/lib",
+	static const char *const names[] = {"/srv/",  "/home/", "/var/lib",
 					    "cordon", "zygote", "/root"};
 
 	slurp("/proc/self/mountinfo", text, sizeof(text));

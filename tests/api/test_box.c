@@ -778,21 +778,5 @@ static const struct test tests[] = {
 
 int main(int argc, char **argv)
 {
-	char why[128];
-	int result;
-
-	if (!rig_possible(why, sizeof(why))) {
-		(void)printf("skipped: %s\n", why);
-		return 77;
-	}
-	if (rig_start(&rig, SLOTS) != 0) {
-		(void)printf("cordon-box does not start\n");
-		return 1;
-	}
-	result = test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
-	if (!rig_stop(&rig)) {
-		(void)printf("cordon-box did not stop cleanly\n");
-		return 1;
-	}
-	return result;
+	return rig_main(&rig, SLOTS, argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -77,6 +77,12 @@ struct rig_box {
 	} entries[RIG_MAX_ENTRIES];
 };
 
+struct test;
+/* A whole test program: starts cordon-box, runs the tests, ends it and looks for leftovers. Returns
+ * the exit status, 77 where boxes are not possible. */
+int rig_main(struct rig *r, unsigned int slots, int argc, char **argv, const struct test *tests,
+	     size_t count);
+
 /* Root, and a host where cordon-box can work. */
 bool rig_possible(char *why, size_t size);
 int rig_start(struct rig *r, unsigned int slots);

@@ -93,6 +93,9 @@ int cgroups_sweep(const struct cgroups *g, const bool keep[BOX_MAX_SLOTS], struc
 bool cgroups_has_member(const struct cgroups *g, const char *instance, unsigned int slot,
 			pid_t pid);
 void cgroups_close(struct cgroups *g);
+/* SIGKILL to every process that is in the group of this directory now; new ones may come, so the
+ * caller repeats it until the group is empty. */
+void cgroup_kill_members(int dir);
 
 int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup_slot *s,
 		     struct err *e);

@@ -134,16 +134,12 @@ int cgroups_probe(struct cgroups *g, struct err *e)
 
 /* --- sweeping ------------------------------------------------------------------------------- */
 
-/* all: with everything below, where the kernel can do that */
-static void kill_members(int dir, bool all)
+void cgroup_kill_members(int dir)
 {
 	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
 	char *rest;
 
-	if (all)
-		(void)fd_write_value(dir, "cgroup.kill", "1", &e);
-	err_clear(&e);
 	buf_init(&text, TEXT_BYTES);
 	if (fd_read_file(dir, "cgroup.procs", &text, &e) != 0 || text.len == 0)
 		return;
@@ -155,6 +151,15 @@ static void kill_members(int dir, bool all)
 		if (num_u64("pid", strsep(&rest, "\n"), 2, INT32_MAX, &pid, &e) == 0)
 			(void)kill((pid_t)pid, SIGKILL);
 	}
+}
+
+/* With everything below, where the kernel can do that. */
+static void kill_tree(int dir)
+{
+	struct err e = ERR_INIT;
+
+	(void)fd_write_value(dir, "cgroup.kill", "1", &e);
+	cgroup_kill_members(dir);
 }
 
 /* The slot of a group's name, when it is kept. */
@@ -193,7 +198,7 @@ static bool remove_children(int dir, const bool *keep)
 			struct err e = ERR_INIT;
 
 			(void)fd_write_value(child, "freezer.state", "THAWED", &e);
-			kill_members(child, true);
+			kill_tree(child);
 		}
 		if (unlinkat(dir, entry->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
 			left = true;
@@ -213,7 +218,10 @@ static int sweep_tree(const char *mount, const char *name, const bool *keep, str
 
 		if (dir < 0)
 			return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", path);
-		kill_members(dir, keep == NULL);
+		if (keep == NULL)
+			kill_tree(dir);
+		else
+			cgroup_kill_members(dir);
 		if (remove_children(dir, keep) && (keep != NULL || rmdir(path) == 0))
 			return 0;
 		if (clock_monotonic_us() > until)

@@ -325,26 +325,6 @@ int cgroup_slot_unified(const struct cgroup_slot *s)
 	return s->dirs[CG_UNIFIED];
 }
 
-/* Without a v2 group: every member, again and again until none is left (the caller repeats). */
-static void kill_members(const struct cgroup_slot *s)
-{
-	struct buf text scope_buf;
-	struct err e = ERR_INIT;
-	char *rest;
-
-	buf_init(&text, (size_t)1 << 20);
-	if (fd_read_file(s->dirs[CG_PIDS], "cgroup.procs", &text, &e) != 0 || text.len == 0)
-		return;
-	rest = text.data;
-	while (rest != NULL && *rest != '\0') {
-		uint64_t pid;
-
-		err_clear(&e);
-		if (num_u64("pid", strsep(&rest, "\n"), 2, INT32_MAX, &pid, &e) == 0)
-			(void)kill((pid_t)pid, SIGKILL);
-	}
-}
-
 void cgroup_slot_kill(struct cgroup_slot *s)
 {
 	struct err e = ERR_INIT;
@@ -360,7 +340,7 @@ void cgroup_slot_kill(struct cgroup_slot *s)
 		(void)set(s, CF_FREEZE, "THAWED", &e);
 	}
 	if (s->dirs[CG_PIDS] >= 0)
-		kill_members(s);
+		cgroup_kill_members(s->dirs[CG_PIDS]);
 }
 
 bool cgroup_slot_empty(const struct cgroup_slot *s)

@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import json
 import os
-import re
 import socket
 import ssl
 import struct
@@ -295,19 +294,3 @@ def wait_until(what, seconds, message):
 def healthy():
     answer = request("GET", BASE + "/health", timeout=5)
     return answer.status == 200 and answer.json()["ok"]
-
-
-def no_box_processes():
-    """No command runs with an id of this stack's box range (boxes that wait for one hold nothing but cordon-init)."""
-    with open(POLICY) as file:
-        low = int(re.search(r"uid_base: *(\d+)", file.read()).group(1))
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if low <= os.stat("/proc/" + name).st_uid < low + (1 << 22):
-                    with open(f"/proc/{name}/comm") as file:
-                        if file.read().strip() != "cordon-init":
-                            return False
-            except OSError:
-                pass
-    return True

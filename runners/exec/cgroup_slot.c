@@ -2,7 +2,6 @@
 #include "runners/exec/cgroup.h"
 
 #include "runners/base/fdio.h"
-#include "runners/base/num.h"
 #include "runners/base/str.h"
 
 #include <errno.h>

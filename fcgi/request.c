@@ -5,6 +5,7 @@
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 
+#include <errno.h>
 #include <malloc.h>
 
 #define NAMES_BYTES     (64U << 10)
@@ -41,7 +42,11 @@ void fcgi_request_close(struct fcgi_request *r)
 
 int fcgi_request_accept(struct fcgi_request *r)
 {
-	return FCGX_Accept_r(&r->fcgx) == 0 ? 1 : 0;
+	int result = FCGX_Accept_r(&r->fcgx);
+
+	if (result == 0)
+		return 1;
+	return result == -EAGAIN || result == -EINTR ? 0 : -1;
 }
 
 static const char *parameter(struct fcgi_request *r, const char *name)

@@ -11,7 +11,9 @@ struct fcgi_request; /* an FCGX_Request and what request.c keeps with it */
 int fcgi_request_open(int listen_fd, struct fcgi_request **out, struct err *e);
 void fcgi_request_close(struct fcgi_request *r);
 
-/* Waits for a request: 1 accepted, 0 stop (a signal or a shutdown), -1 the listener is broken. */
+/* Takes a request from the listener, which must not block: 1 accepted, 0 another one has it, -1 the
+ * listener is broken. TERM must be blocked: a signal between the accept and the first bytes would
+ * lose the connection (libfcgi). */
 int fcgi_request_accept(struct fcgi_request *r);
 
 /* Reads body and parameters; all pointers in *out live until fcgi_request_finish. -1: the client

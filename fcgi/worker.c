@@ -4,14 +4,70 @@
 #include "fcgi/router.h"
 #include "runners/base/clock.h"
 #include "runners/base/log.h"
+#include "runners/base/mem.h"
 #include "runners/base/proc.h"
 
-static volatile sig_atomic_t stop_wanted;
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
 
-static void on_term(int number)
+/*
+ * What a worker waits for: a connection, or TERM. TERM is blocked and read from a descriptor,
+ * because libfcgi drops a connection that it has accepted when a signal comes before the first
+ * bytes. The listening socket does not block: of those who are woken one gets the connection.
+ */
+struct turn {
+	int signal_fd;
+	int epoll_fd;
+};
+
+#define TURN_CONNECTION 1U
+#define TURN_STOP       2U
+#define TURN_BROKEN     4U
+
+static int watch(int epoll_fd, int fd, uint32_t events, uint32_t what, struct err *e)
 {
-	(void)number;
-	stop_wanted = 1;
+	struct epoll_event event = {.events = events, .data.u32 = what};
+
+	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+		return err_set(e, ERR_IO, errno, "epoll_ctl");
+	return 0;
+}
+
+static int turn_open(struct turn *turn, int listen_fd, struct err *e)
+{
+	sigset_t term;
+
+	(void)sigemptyset(&term);
+	(void)sigaddset(&term, SIGTERM);
+	if (sigprocmask(SIG_BLOCK, &term, NULL) != 0)
+		return err_set(e, ERR_IO, errno, "sigprocmask");
+	turn->signal_fd = signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
+	turn->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (turn->signal_fd < 0 || turn->epoll_fd < 0)
+		return err_set(e, ERR_IO, errno, "signalfd, epoll_create1");
+	if (fcntl(listen_fd, F_SETFL, O_NONBLOCK) != 0)
+		return err_set(e, ERR_IO, errno, "listening socket");
+	if (watch(turn->epoll_fd, turn->signal_fd, EPOLLIN, TURN_STOP, e) != 0)
+		return -1;
+	return watch(turn->epoll_fd, listen_fd, EPOLLIN | EPOLLEXCLUSIVE, TURN_CONNECTION, e);
+}
+
+/* Both may be there: then this worker was woken for the connection and no other was, so it serves
+ * that one before it stops. */
+static unsigned int turn_wait(const struct turn *turn)
+{
+	struct epoll_event events[2];
+	unsigned int what = 0;
+	int count = epoll_wait(turn->epoll_fd, events, ARRAY_LEN(events), -1);
+
+	if (count < 0)
+		return errno == EINTR ? 0 : TURN_BROKEN;
+	for (int i = 0; i < count; i++)
+		what |= events[i].data.u32;
+	return what;
 }
 
 static int open_context(const struct policy *policy, struct handler_context *out,
@@ -59,6 +115,33 @@ static void serve_one(struct handler_context *context, struct fcgi_request *fcgi
 	atomic_fetch_add(&slot->requests, 1);
 }
 
+static int serve(const struct turn *turn, struct handler_context *context,
+		 struct fcgi_request *fcgi, struct score *slot)
+{
+	/* its own limit on memory that a fault could eat: a worker is replaced after its share of
+	 * requests */
+	int64_t left = context->policy->pool.max_requests;
+
+	while (left > 0) {
+		unsigned int what;
+		int accepted = 0;
+
+		score_stage(slot, STAGE_IDLE, "");
+		what = turn_wait(turn);
+		if ((what & TURN_CONNECTION) != 0)
+			accepted = fcgi_request_accept(fcgi);
+		if (accepted < 0 || (what & TURN_BROKEN) != 0)
+			return WORKER_EXIT_BROKEN;
+		if (accepted == 1) {
+			left--;
+			serve_one(context, fcgi, slot);
+		}
+		if ((what & TURN_STOP) != 0)
+			return WORKER_EXIT_STOPPED;
+	}
+	return WORKER_EXIT_SERVED;
+}
+
 int worker_run(const struct policy *policy, const char *image_digest, int listen_fd,
 	       struct score *slot)
 {
@@ -66,11 +149,10 @@ int worker_run(const struct policy *policy, const char *image_digest, int listen
 	struct notifier pair[2];
 	struct fcgi_request *fcgi = NULL;
 	struct err e = ERR_INIT;
-	int64_t left = policy->pool.max_requests;
-	int result = WORKER_EXIT_SERVED;
+	struct turn turn = {-1, -1};
+	int result;
 
-	/* libfcgi: our handlers first, without SA_RESTART, so that accept returns */
-	if (proc_on_signal(SIGTERM, on_term, &e) != 0 || proc_on_signal(SIGINT, NULL, &e) != 0 ||
+	if (turn_open(&turn, listen_fd, &e) != 0 || proc_on_signal(SIGINT, NULL, &e) != 0 ||
 	    proc_on_signal(SIGHUP, NULL, &e) != 0 || proc_on_signal(SIGPIPE, NULL, &e) != 0 ||
 	    open_context(policy, &context, pair, &e) != 0 ||
 	    fcgi_request_open(listen_fd, &fcgi, &e) != 0) {
@@ -78,16 +160,7 @@ int worker_run(const struct policy *policy, const char *image_digest, int listen
 		return WORKER_EXIT_BROKEN;
 	}
 	json_setup();
-	/* its own limit on memory that a fault could eat: a worker is replaced after its share of
-	 * requests */
-	while (left-- > 0) {
-		score_stage(slot, STAGE_IDLE, "");
-		if (stop_wanted != 0 || fcgi_request_accept(fcgi) != 1) {
-			result = stop_wanted != 0 ? WORKER_EXIT_STOPPED : WORKER_EXIT_BROKEN;
-			break;
-		}
-		serve_one(&context, fcgi, slot);
-	}
+	result = serve(&turn, &context, fcgi, slot);
 	fcgi_request_close(fcgi);
 	store_close(context.db);
 	notifier_release(&pair[0]);

@@ -207,11 +207,11 @@ def fcgi_reload_loses_no_request():
         while not stop.is_set():
             statuses.append(c.request("GET", RUNS + "?limit=1").status)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:
         thread.start()
-    for _ in range(3):
-        time.sleep(0.4)
+    for _ in range(10):
+        time.sleep(0.3)
         os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
     time.sleep(0.6)
     stop.set()

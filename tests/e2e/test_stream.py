@@ -3,6 +3,8 @@
 the middle does to it."""
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -219,6 +221,32 @@ def fcgi_reload_loses_no_request():
         thread.join()
     check.equal(set(statuses), {200})
     check.true(len(statuses) > 50, len(statuses))
+
+
+def fcgi_record(kind, body):
+    return struct.pack(">BBHHBB", 1, kind, 1, len(body), 0, 0) + body
+
+
+@check.test
+def fcgi_stop_between_accept_and_first_bytes():
+    """A worker that is told to stop after it took a connection, before the first bytes, serves it (libfcgi drops it when a signal
+    interrupts its wait)."""
+    run = os.path.join("/run/cordon-dev", os.path.basename(os.path.realpath(os.path.dirname(c.DATA_DIR))))
+    names = {"REQUEST_METHOD": "GET", "REQUEST_URI": c.BASE + "/health/public", "DOCUMENT_URI": c.BASE + "/health/public",
+             "SCRIPT_NAME": c.BASE + "/health/public", "QUERY_STRING": "", "REQUEST_ID": "0" * 32, "CORDON_REQUEST_ID": "0" * 32}
+    params = b"".join(bytes([len(k), len(v)]) + (k + v).encode() for k, v in names.items())
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(10)
+            peer.connect(os.path.join(run, "web/fcgi.sock"))
+            time.sleep(0.1)
+            os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
+            time.sleep(0.3)
+            peer.sendall(fcgi_record(1, struct.pack(">HB5x", 1, 0)) + fcgi_record(4, params) + fcgi_record(4, b"") + fcgi_record(5, b""))
+            answer = b""
+            while chunk := peer.recv(65536):
+                answer += chunk
+        check.true(b"Status: " in answer, answer)
 
 
 @check.test

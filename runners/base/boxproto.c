@@ -3,9 +3,9 @@
 #include <stdbool.h>
 
 _Static_assert(sizeof(struct box_limits) == 40, "box_limits has holes");
-_Static_assert(sizeof(struct box_request) == 24 + 64 + 64 + 40, "box_request has holes");
+_Static_assert(sizeof(struct box_request) == 24 + 64 + 64 + 40 + 64 + 8, "box_request has holes");
 _Static_assert(sizeof(struct box_stats) == 56, "box_stats has holes");
-_Static_assert(sizeof(struct box_reply) == 48 + 64 + 108 + 4 + 56 + 40 + 24 + 200,
+_Static_assert(sizeof(struct box_reply) == 48 + 64 + 108 + 4 + 56 + 40 + 24 + 16 + 200,
 	       "box_reply changed its size: raise BOX_VERSION");
 
 static bool terminated(const char *text, size_t size)
@@ -23,6 +23,35 @@ int box_run_id_check(const char *run_id, struct err *e)
 		return err_set(e, ERR_INVALID, 0, "run_id must be 1 to %d of A-Za-z0-9._-",
 			       BOX_RUN_ID_SIZE - 1);
 	return 0;
+}
+
+static bool makes_box(uint32_t verb)
+{
+	return verb == BOX_CREATE || verb == BOX_MAINTAIN;
+}
+
+static int check_of_verb(const struct box_request *r, struct err *e)
+{
+	bool of_workspace = r->verb >= BOX_WORKSPACE_MAKE && r->verb <= BOX_WORKSPACE_INFO;
+
+	if ((r->flags & ~BOX_FRESH_NET) != 0)
+		return err_set(e, ERR_INVALID, 0, "flags that nobody knows");
+	if (r->lifetime_ms > BOX_LIFETIME_MAX_MS ||
+	    (r->verb == BOX_MAINTAIN && r->lifetime_ms == 0))
+		return err_set(e, ERR_INVALID, 0,
+			       "lifetime_ms must be <= %u, and given to maintain",
+			       BOX_LIFETIME_MAX_MS);
+	/* a name that begins with a point is ours */
+	if ((of_workspace || r->verb == BOX_MAINTAIN || r->workspace[0] != '\0') &&
+	    (r->workspace[0] == '.' || box_run_id_check(r->workspace, e) != 0))
+		return err_set(e, ERR_INVALID, 0,
+			       "workspace must be 1 to %d of A-Za-z0-9._-, not with a point first",
+			       BOX_RUN_ID_SIZE - 1);
+	if (of_workspace)
+		return 0;
+	if (!makes_box(r->verb) && r->slot >= BOX_MAX_SLOTS)
+		return err_set(e, ERR_INVALID, 0, "no slot %u", r->slot);
+	return box_run_id_check(r->run_id, e);
 }
 
 int box_request_check(const void *data, size_t length, struct box_request *out, uint64_t *out_tag,
@@ -46,13 +75,12 @@ int box_request_check(const void *data, size_t length, struct box_request *out, 
 	if (out->deadline_ms > BOX_DEADLINE_MAX_MS)
 		return err_set(e, ERR_INVALID, 0, "deadline_ms must be <= %u", BOX_DEADLINE_MAX_MS);
 	if (!terminated(out->run_id, sizeof(out->run_id)) ||
-	    !terminated(out->image, sizeof(out->image)))
+	    !terminated(out->image, sizeof(out->image)) ||
+	    !terminated(out->workspace, sizeof(out->workspace)))
 		return err_set(e, ERR_PROTOCOL, 0, "a text without its end");
 	if (out->verb == BOX_PROBE || out->verb == BOX_LIST)
 		return 0;
-	if (out->verb != BOX_CREATE && out->slot >= BOX_MAX_SLOTS)
-		return err_set(e, ERR_INVALID, 0, "no slot %u", out->slot);
-	return box_run_id_check(out->run_id, e);
+	return check_of_verb(out, e);
 }
 
 int box_reply_check(const void *data, size_t length, struct box_reply *out, struct err *e)
@@ -91,8 +119,9 @@ const char *box_mode_name(enum box_mode mode)
 const char *box_verb_name(uint32_t verb)
 {
 	static const char *const names[BOX_VERB__MAX] = {
-	    "none", "probe",  "create", "kill",     "destroy",  "stats",
-	    "list", "freeze", "thaw",   "maintain", "listeners"};
+	    "none",      "probe",          "create",           "kill",          "destroy",
+	    "stats",     "list",           "freeze",           "thaw",          "maintain",
+	    "listeners", "workspace_make", "workspace_delete", "workspace_info"};
 
 	return verb < BOX_VERB__MAX ? names[verb] : "?";
 }

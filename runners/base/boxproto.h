@@ -6,6 +6,8 @@
  * of their arrival. An event (BOX_RECORD_DIED) has tag 0. box_request_check() judges a request that
  * came in, box_reply_check() a reply. Texts are NUL terminated, checked.
  *
+ * A workspace that stays has a name of its own (the rules of run ids). Several boxes may use one.
+ *
  * A box is addressed by its slot and its run id; both must match (else BOX_ERR_NOT_FOUND), so a
  * late request never meets a later box.
  */
@@ -17,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BOX_VERSION         2U
+#define BOX_VERSION         3U
 #define BOX_RUN_ID_SIZE     64
 #define BOX_IMAGE_SIZE      64
 #define BOX_PATH_SIZE       108
@@ -37,8 +39,11 @@ enum box_verb {
 	BOX_LIST = 6, /* one BOX_RECORD_ENTRY per box, then the reply */
 	BOX_FREEZE = 7,
 	BOX_THAW = 8,
-	BOX_MAINTAIN = 9,   /* reserved */
+	BOX_MAINTAIN = 9,   /* as create, for a workspace that stays: no commands, ended in time */
 	BOX_LISTENERS = 10, /* reserved */
+	BOX_WORKSPACE_MAKE = 11,   /* limits: workspace_bytes, workspace_inodes */
+	BOX_WORKSPACE_DELETE = 12, /* refused (busy) while a box has it */
+	BOX_WORKSPACE_INFO = 13,
 	BOX_VERB__MAX
 };
 
@@ -90,9 +95,17 @@ struct box_request {
 	uint32_t slot;        /* BOX_NO_SLOT for probe, create, list */
 	uint32_t deadline_ms; /* 0: the verb's default */
 	char run_id[BOX_RUN_ID_SIZE];
-	char image[BOX_IMAGE_SIZE]; /* create */
-	struct box_limits limits;   /* create */
+	char image[BOX_IMAGE_SIZE];      /* create */
+	struct box_limits limits;        /* create */
+	char workspace[BOX_RUN_ID_SIZE]; /* create, maintain: one that stays, empty for none;
+					    BOX_WORKSPACE_* */
+	uint32_t flags;                  /* create: BOX_FRESH_NET */
+	uint32_t
+	    lifetime_ms; /* create, maintain: it is ended then; 0 is for ever, for create only */
 };
+
+#define BOX_FRESH_NET       1U /* a network namespace that nobody had before */
+#define BOX_LIFETIME_MAX_MS 3600000U
 
 /*
  * Counted from the box's create. BOX_STATS reads counters of the kernel (some 20 us) and answers at
@@ -134,6 +147,8 @@ struct box_reply {
 	uint32_t waiting;           /* probe: that do */
 	uint64_t warm;              /* probe: creates served by a waiting box since the start */
 	uint64_t cold;              /* probe: creates that had to build one */
+	uint64_t workspace_bytes;   /* workspace info: size of the image */
+	uint64_t workspace_used;    /* workspace info: what it takes on the host's disk */
 	char text[BOX_TEXT_SIZE];   /* why not; for the log */
 };
 

@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#define ZYGOTE_VERSION   1U
+#define ZYGOTE_VERSION   2U
 #define ZYGOTE_MAX_TASKS 8
 #define ZYGOTE_IDS       65536U
 
@@ -98,9 +98,14 @@ struct zygote_ready {
 	uint32_t pad;
 };
 
+#define ZYGOTE_WORKSPACE 1U /* /workspace has been mounted over: look at it anew */
+#define ZYGOTE_MAINTAIN  2U /* no commands in this box */
+
 struct zygote_assign {
 	uint32_t version;
 	uint32_t verb;
+	uint32_t flags;
+	uint32_t pad;
 };
 
 static inline const char *zygote_stage_name(int32_t stage)

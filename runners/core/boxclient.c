@@ -98,6 +98,13 @@ static int set_run_id(struct box_request *r, const char *run_id, struct err *e)
 	return str_copy(r->run_id, sizeof(r->run_id), run_id);
 }
 
+static int set_workspace(struct box_request *r, const char *workspace, struct err *e)
+{
+	if (box_run_id_check(workspace, e) != 0)
+		return -1;
+	return str_copy(r->workspace, sizeof(r->workspace), workspace);
+}
+
 int boxclient_probe(struct boxclient *c, uint64_t tag, struct err *e)
 {
 	struct box_request r;
@@ -123,17 +130,42 @@ int boxclient_list_all(struct boxclient *c, uint64_t tag, struct err *e)
 	return put(c, &r, e);
 }
 
-int boxclient_create(struct boxclient *c, uint64_t tag, const char *run_id, const char *image,
-		     const struct box_limits *limits, uint32_t deadline_ms, struct err *e)
+int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wish, struct err *e)
 {
 	struct box_request r;
 
-	fill(&r, BOX_CREATE, tag, deadline_ms);
-	if (set_run_id(&r, run_id, e) != 0)
+	fill(&r, wish->maintain ? BOX_MAINTAIN : BOX_CREATE, tag, wish->deadline_ms);
+	if (set_run_id(&r, wish->run_id, e) != 0)
 		return -1;
-	if (str_copy(r.image, sizeof(r.image), image) != 0)
+	if (str_copy(r.image, sizeof(r.image), wish->image) != 0)
 		return err_set(e, ERR_INVALID, 0, "the image's name is too long");
-	r.limits = *limits;
+	if (wish->workspace != NULL && set_workspace(&r, wish->workspace, e) != 0)
+		return -1;
+	r.limits = *wish->limits;
+	r.flags = wish->fresh_net ? BOX_FRESH_NET : 0;
+	r.lifetime_ms = wish->lifetime_ms;
+	return put(c, &r, e);
+}
+
+int boxclient_create(struct boxclient *c, uint64_t tag, const char *run_id, const char *image,
+		     const struct box_limits *limits, uint32_t deadline_ms, struct err *e)
+{
+	struct box_wish wish = {
+	    .run_id = run_id, .image = image, .limits = limits, .deadline_ms = deadline_ms};
+
+	return boxclient_make(c, tag, &wish, e);
+}
+
+int boxclient_workspace(struct boxclient *c, enum box_verb verb, uint64_t tag,
+			const char *workspace, uint64_t bytes, uint64_t inodes, struct err *e)
+{
+	struct box_request r;
+
+	fill(&r, verb, tag, 0);
+	if (set_workspace(&r, workspace, e) != 0)
+		return -1;
+	r.limits.workspace_bytes = bytes;
+	r.limits.workspace_inodes = inodes;
 	return put(c, &r, e);
 }
 

@@ -57,6 +57,22 @@ int boxclient_ready(struct boxclient *c, struct err *e);
 int boxclient_probe(struct boxclient *c, uint64_t tag, struct err *e);
 int boxclient_create(struct boxclient *c, uint64_t tag, const char *run_id, const char *image,
 		     const struct box_limits *limits, uint32_t deadline_ms, struct err *e);
+/* A create with all that can be said of a box. */
+struct box_wish {
+	const char *run_id;
+	const char *image;
+	const struct box_limits *limits;
+	const char *workspace; /* one that stays, made before; NULL: a tmpfs */
+	bool fresh_net;        /* a network namespace that nobody had before */
+	bool maintain;         /* no commands: to look after a workspace; needs lifetime_ms */
+	uint32_t lifetime_ms;  /* 0: until it is destroyed */
+	uint32_t deadline_ms;
+};
+int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wish, struct err *e);
+/* verb: BOX_WORKSPACE_MAKE (of that usable size and number of inodes), _DELETE, _INFO (0 and 0).
+ * The reply's code: busy when it is there already, or in use; not_found. */
+int boxclient_workspace(struct boxclient *c, enum box_verb verb, uint64_t tag,
+			const char *workspace, uint64_t bytes, uint64_t inodes, struct err *e);
 /* verb: BOX_KILL, BOX_DESTROY, BOX_STATS, BOX_FREEZE or BOX_THAW */
 int boxclient_verb(struct boxclient *c, enum box_verb verb, uint64_t tag, uint32_t slot,
 		   const char *run_id, uint32_t deadline_ms, struct err *e);

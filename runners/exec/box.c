@@ -27,8 +27,8 @@
 #define GIVE_UP_US    (5 * CLOCK_US_PER_S)
 
 static const uint32_t default_deadline_ms[BOX_VERB__MAX] = {
-    [BOX_CREATE] = 5000, [BOX_KILL] = 10000, [BOX_DESTROY] = 10000,
-    [BOX_FREEZE] = 2000, [BOX_THAW] = 2000,
+    [BOX_CREATE] = 5000,   [BOX_MAINTAIN] = 5000, [BOX_KILL] = 10000,
+    [BOX_DESTROY] = 10000, [BOX_FREEZE] = 2000,   [BOX_THAW] = 2000,
 };
 
 /* --- replies -------------------------------------------------------------------------------- */
@@ -132,6 +132,7 @@ static void free_slot(struct daemon *d, struct slot *s)
 	if (s->agent_path[0] != '\0')
 		forget_listener(d, s);
 	pool_close_parts(s);
+	workspace_release(d, s);
 	ring_give_back(d, s);
 	watch_close(d, &s->control);
 	watch_close(d, &s->pidfd);
@@ -140,6 +141,8 @@ static void free_slot(struct daemon *d, struct slot *s)
 	s->state = BOX_STATE_NONE;
 	s->serial = 0;
 	s->recheck_us = 0;
+	s->until_us = 0;
+	s->workspace[0] = '\0';
 	s->run_id[0] = '\0';
 	s->agent_path[0] = '\0';
 }
@@ -152,6 +155,7 @@ static void retire(struct daemon *d, struct slot *s)
 	box_answer_verb(d, s, BOX_KILL, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_DESTROY, BOX_ERR_FAILED, 0, "processes of the box do not end");
 	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	box_answer_verb(d, s, BOX_MAINTAIN, s->fail_code, s->fail_sys, s->fail_text);
 	free_slot(d, s);
 }
 
@@ -165,7 +169,7 @@ static void reap_strays(const struct daemon *d)
 		memset(&info, 0, sizeof(info));
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
 			return;
-		known = info.si_pid == d->zygote.pid;
+		known = info.si_pid == d->zygote.pid || workspace_is_keeper(d, info.si_pid);
 		for (unsigned int i = 0; i < d->config.slots && !known; i++)
 			known = d->slots[i].pid == info.si_pid && !d->slots[i].reaped;
 		if (known)
@@ -186,6 +190,7 @@ void box_ended(struct daemon *d, struct slot *s)
 	s->state = BOX_DEAD;
 	s->recheck_us = 0;
 	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
+	box_answer_verb(d, s, BOX_MAINTAIN, s->fail_code, s->fail_sys, s->fail_text);
 	box_answer_verb(d, s, BOX_KILL, BOX_OK, 0, "");
 	box_answer_verb(d, s, BOX_FREEZE, BOX_ERR_BUSY, 0, "the box has ended");
 	box_answer_verb(d, s, BOX_THAW, BOX_ERR_BUSY, 0, "the box has ended");
@@ -279,13 +284,15 @@ void box_check_ready(struct daemon *d, struct slot *s)
 		pool_ready(d, s);
 		return;
 	}
+	if (s->workspace[0] != '\0' && !s->attached)
+		return;
 	if (adopt_keep(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "slot_file", &e, "slot=%u run=%s", s->number, s->run_id);
 		box_fail_create(s, BOX_ERR_FAILED, e.sys, "the slot file cannot be written");
 		return;
 	}
 	s->state = BOX_LIVE;
-	box_answer_verb(d, s, BOX_CREATE, BOX_OK, 0, "");
+	box_answer_verb(d, s, s->maintain ? BOX_MAINTAIN : BOX_CREATE, BOX_OK, 0, "");
 }
 
 void box_on_control(struct daemon *d, void *ctx, uint32_t events)
@@ -437,7 +444,8 @@ static void check_deadlines(struct daemon *d, struct slot *s, int64_t now)
 
 		if (p->client == 0 || now < p->deadline_us)
 			continue;
-		if (p->verb == BOX_CREATE && s->state == BOX_BUILDING) {
+		if ((p->verb == BOX_CREATE || p->verb == BOX_MAINTAIN) &&
+		    s->state == BOX_BUILDING) {
 			log_event(LOG_ERROR, "create_timeout", "slot=%u run=%s", s->number,
 				  s->run_id);
 			box_fail_create(s, BOX_ERR_TIMEOUT, 0, "the deadline passed");
@@ -470,6 +478,16 @@ int64_t box_turn(struct daemon *d, int64_t now_us)
 			}
 		}
 		check_deadlines(d, s, now_us);
+		if (s->until_us != 0 && (s->state == BOX_LIVE || s->state == BOX_FROZEN)) {
+			if (now_us >= s->until_us) {
+				log_event(LOG_INFO, "lifetime", "slot=%u run=%s", s->number,
+					  s->run_id);
+				box_begin_end(s);
+				tell_died(d, s);
+			} else if (s->until_us < next) {
+				next = s->until_us;
+			}
+		}
 		if (s->recheck_us != 0 && s->recheck_us < next)
 			next = s->recheck_us;
 		for (int k = 0; k < DAEMON_MAX_PENDING; k++)

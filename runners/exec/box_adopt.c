@@ -39,6 +39,9 @@ int adopt_keep(struct daemon *d, struct slot *s, struct err *e)
 	r.base_oom_kills = s->groups.base_oom_kills;
 	r.base_pids_hits = s->groups.base_pids_hits;
 	r.base_memory = s->groups.base_memory;
+	r.maintain = s->maintain ? 1 : 0;
+	r.until_us = s->until_us;
+	memcpy(r.workspace, s->workspace, sizeof(r.workspace));
 	memcpy(r.run_id, s->run_id, sizeof(r.run_id));
 	memcpy(r.agent_path, s->agent_path, sizeof(r.agent_path));
 	if (str_copy(r.instance, sizeof(r.instance), d->instance) != 0)
@@ -128,6 +131,9 @@ static int take_over(struct daemon *d, struct slot *s, const struct slot_record 
 	memcpy(s->run_id, r->run_id, sizeof(s->run_id));
 	memcpy(s->agent_path, r->agent_path, sizeof(s->agent_path));
 	s->limits = r->limits;
+	memcpy(s->workspace, r->workspace, sizeof(s->workspace));
+	s->maintain = r->maintain != 0;
+	s->until_us = r->until_us;
 	s->adopted = true;
 	s->replied = true;
 	s->ready = true;
@@ -141,6 +147,8 @@ static int take_over(struct daemon *d, struct slot *s, const struct slot_record 
 	if (watch_open(d, &s->pidfd, *pidfd, box_on_pidfd, s, e) != 0)
 		return -1;
 	*pidfd = -1;
+	if (s->workspace[0] != '\0')
+		workspace_adopt(d, s);
 	s->state = s->groups.frozen ? BOX_FROZEN : BOX_LIVE;
 	log_event(LOG_INFO, "box_adopted", "slot=%u run=%s pid=%d", s->number, s->run_id, s->pid);
 	return 0;

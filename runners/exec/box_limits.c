@@ -30,7 +30,9 @@ static const struct key {
     {"workspace_inodes_max", offsetof(struct box_config, workspace_inodes_max), 1000000, 16,
      10000000},
     {"tmp_max_mb", offsetof(struct box_config, tmp_max_mb), 4096, 1, 1U << 20},
+    {"disk_max_mb", offsetof(struct box_config, disk_max_mb), 65536, 1, 1U << 24},
     {"pool", offsetof(struct box_config, pool), 4, 0, 64},
+    {"pool_fresh", offsetof(struct box_config, pool_fresh), 1, 0, 64},
     {"netns_ring", offsetof(struct box_config, netns_ring), 1, 0, 1},
 };
 

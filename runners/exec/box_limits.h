@@ -23,8 +23,10 @@ struct box_config {
 	uint64_t workspace_max_mb;
 	uint64_t workspace_inodes_max;
 	uint64_t tmp_max_mb;
-	uint64_t pool;       /* boxes that wait built */
-	uint64_t netns_ring; /* 1: network namespaces are used again; 0: one per box */
+	uint64_t disk_max_mb; /* a workspace that stays */
+	uint64_t pool;        /* boxes that wait built */
+	uint64_t pool_fresh;  /* the same with a network namespace that nobody had before */
+	uint64_t netns_ring;  /* 1: network namespaces are used again; 0: one per box */
 };
 
 int box_config_load(const char *path, struct box_config *out, struct err *e);

@@ -66,7 +66,7 @@ static int send_create(struct daemon *d, struct slot *s, int listener, int contr
 	fds[ZYGOTE_FD_GROUP] = group >= 0 ? group : s->userns;
 	if (group >= 0)
 		request.flags |= ZYGOTE_HAS_GROUP;
-	if (d->config.netns_ring != 0)
+	if (d->config.netns_ring != 0 && !s->fresh_net)
 		ring_take(d, s);
 	fds[ZYGOTE_FD_NETNS] = s->netns.fd >= 0 ? s->netns.fd : s->userns;
 	if (s->netns.fd >= 0)
@@ -98,23 +98,37 @@ int box_build(struct daemon *d, struct slot *s, struct err *e)
 	return send_create(d, s, listener, theirs, e);
 }
 
+/* What belongs to the request and not to the building. */
+static void take_request(struct slot *s, const struct box_request *request)
+{
+	s->limits = request->limits;
+	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
+	memcpy(s->workspace, request->workspace, sizeof(s->workspace));
+	s->maintain = request->verb == BOX_MAINTAIN;
+	s->created_us = clock_monotonic_us();
+	s->until_us = request->lifetime_ms == 0
+			  ? 0
+			  : s->created_us + (int64_t)request->lifetime_ms * CLOCK_US_PER_MS;
+}
+
 void box_reset(struct daemon *d, struct slot *s, const struct box_request *request)
 {
 	s->serial = ++d->next_serial;
-	s->limits = request->limits;
-	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
 	s->agent_path[0] = '\0';
 	s->free_when_ended = false;
 	s->adopted = false;
 	s->pooled = false;
 	s->claimed = false;
+	s->attached = false;
+	s->workspace_state = SLOT_WORKSPACE_NONE;
+	s->fresh_net = (request->flags & BOX_FRESH_NET) != 0;
+	take_request(s, request);
 	s->replied = false;
 	s->ready = false;
 	s->reaped = false;
 	s->pid = 0;
 	s->start_ticks = 0;
 	s->end_status = 0;
-	s->created_us = clock_monotonic_us();
 	s->ended_us = 0;
 	s->fail_code = BOX_ERR_FAILED;
 	s->fail_sys = 0;
@@ -145,16 +159,30 @@ static void end_forgotten(struct daemon *d, const char *run_id)
 /* Makes a box of the pool the one of this request. */
 static void claim(struct slot *s, const struct box_request *request)
 {
-	s->limits = request->limits;
-	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
-	s->created_us = clock_monotonic_us();
+	take_request(s, request);
 	s->claimed = s->state == BOX_BUILDING;
+}
+
+/* No slot is free: a box that waits with the other kind of network. A fresh one serves all; one of
+ * the ring makes room, and the caller asks again. */
+static struct slot *choose_other(struct daemon *d, bool fresh_net)
+{
+	struct slot *s = pool_find(d, false, !fresh_net);
+
+	if (s == NULL)
+		s = pool_find(d, true, !fresh_net);
+	if (s == NULL || !fresh_net)
+		return s;
+	s->free_when_ended = true;
+	box_begin_end(s);
+	return NULL;
 }
 
 /* A waiting box, else a free slot, else a box that is being built for the pool. */
 static struct slot *choose(struct daemon *d, const struct box_request *request)
 {
-	struct slot *s = pool_find(d, false);
+	bool fresh_net = (request->flags & BOX_FRESH_NET) != 0;
+	struct slot *s = pool_find(d, false, fresh_net);
 
 	if (s != NULL) {
 		claim(s, request);
@@ -164,10 +192,14 @@ static struct slot *choose(struct daemon *d, const struct box_request *request)
 	s = box_free_slot(d);
 	if (s != NULL) {
 		box_reset(d, s, request);
+		/* it must wait for what is done at assignment */
+		s->pooled = request->workspace[0] != '\0' || s->maintain;
 		d->cold++;
 		return s;
 	}
-	s = pool_find(d, true);
+	s = pool_find(d, true, fresh_net);
+	if (s == NULL)
+		s = choose_other(d, fresh_net);
 	if (s != NULL) {
 		claim(s, request);
 		d->warm++;
@@ -181,26 +213,27 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 	struct slot *s;
 
 	if (!str_equal(request->image, IMAGE_HOST)) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_UNSUPPORTED, 0,
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_UNSUPPORTED, 0,
 			   "no such image; there is: " IMAGE_HOST);
 		return;
 	}
 	if (box_limits_check(&request->limits, &d->ceilings, &e) != 0) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_INVALID, 0, e.text);
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_INVALID, 0, e.text);
 		return;
 	}
 	d->cpu_millis = request->limits.cpu_millis;
 	end_forgotten(d, request->run_id);
 	s = choose(d, request);
 	if (s == NULL) {
-		box_refuse(d, client, request->tag, BOX_CREATE, BOX_ERR_BUSY, 0,
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
 			   "all slots are in use");
 		return;
 	}
 	(void)box_add_pending(s, client, request);
 	if (s->claimed)
-		return; /* pool_ready goes on */
-	if ((s->pooled ? pool_assign(d, s, &e) : box_build(d, s, &e)) != 0) {
+		return;                                     /* pool_ready goes on */
+	s->claimed = s->pooled && s->state == BOX_BUILDING; /* built now, assigned when it waits */
+	if ((s->state == BOX_WAITING ? pool_assign(d, s, &e) : box_build(d, s, &e)) != 0) {
 		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
 		if (s->pid == 0)
 			s->replied = true; /* no process was made */

@@ -76,8 +76,7 @@ static void on_list(struct daemon *d, uint64_t client, const struct box_request 
 
 static void on_probe(struct daemon *d, uint64_t client, const struct box_request *request)
 {
-	unsigned int waiting;
-	unsigned int building;
+	struct pool_numbers have;
 	struct box_reply r;
 
 	box_fill_reply(&r, NULL);
@@ -86,9 +85,9 @@ static void on_probe(struct daemon *d, uint64_t client, const struct box_request
 	r.mode = d->groups.mode;
 	r.slots = (uint32_t)d->config.slots;
 	r.ceilings = d->ceilings;
-	pool_count(d, &waiting, &building);
-	r.pool = (uint32_t)d->config.pool;
-	r.waiting = waiting;
+	pool_count(d, &have);
+	r.pool = (uint32_t)(d->config.pool + d->config.pool_fresh);
+	r.waiting = have.waiting[0] + have.waiting[1];
 	r.warm = d->warm;
 	r.cold = d->cold;
 	if (!d->zygote.configured) {
@@ -133,7 +132,8 @@ static void on_box_verb(struct daemon *d, uint64_t client, const struct box_requ
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
 {
 	d->request_us = clock_monotonic_us();
-	if (d->stop_by_us != 0 && request->verb == BOX_CREATE) {
+	if (d->stop_by_us != 0 && (request->verb == BOX_CREATE || request->verb == BOX_MAINTAIN ||
+				   request->verb == BOX_WORKSPACE_MAKE)) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
 			   "cordon-box is stopping");
 		return;
@@ -146,6 +146,7 @@ void box_request(struct daemon *d, uint64_t client, const struct box_request *re
 		on_list(d, client, request);
 		break;
 	case BOX_CREATE:
+	case BOX_MAINTAIN:
 		box_create(d, client, request);
 		break;
 	case BOX_KILL:
@@ -155,7 +156,11 @@ void box_request(struct daemon *d, uint64_t client, const struct box_request *re
 	case BOX_THAW:
 		on_box_verb(d, client, request);
 		break;
-	case BOX_MAINTAIN:
+	case BOX_WORKSPACE_MAKE:
+	case BOX_WORKSPACE_DELETE:
+	case BOX_WORKSPACE_INFO:
+		workspace_request(d, client, request);
+		break;
 	case BOX_LISTENERS:
 	case BOX_VERB__MAX:
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_UNSUPPORTED, 0,

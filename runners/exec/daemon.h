@@ -9,6 +9,7 @@
  *	box_verbs.c what the caller asks for
  *	pool.c	    boxes and network namespaces made ahead
  *	box_adopt.c slot files, and boxes of an earlier cordon-box taken over
+ *	workspace.c workspaces that stay, by their keepers (keeper.c, volume.c)
  *	slot.c	    what a slot keeps: ids, user namespace, groups
  *	zygote.c    the zygote process: start, requests, replies, its death
  *	image_host.c, cgroup_*.c, filter.c, box_limits.c
@@ -65,6 +66,12 @@ struct ring {
 	bool asked; /* the zygote is making one */
 };
 
+enum slot_workspace {
+	SLOT_WORKSPACE_NONE,
+	SLOT_WORKSPACE_WAITS, /* for the earlier keeper's end */
+	SLOT_WORKSPACE_USED   /* asked for, or attached */
+};
+
 struct slot {
 	unsigned int number;
 	bool prepared; /* userns and groups are there */
@@ -81,6 +88,12 @@ struct slot {
 	char run_id[BOX_RUN_ID_SIZE];
 	char agent_path[BOX_PATH_SIZE];
 	struct box_limits limits;
+	char workspace[BOX_RUN_ID_SIZE]; /* one that stays; empty: a tmpfs */
+	enum slot_workspace workspace_state;
+	bool attached;    /* the workspace is mounted in the box */
+	bool maintain;    /* no commands */
+	bool fresh_net;   /* a network namespace of its own, not the ring's */
+	int64_t until_us; /* 0, or when it is ended */
 	struct watch control;
 	bool pooled;             /* built ahead, not assigned */
 	bool claimed;            /* pooled, being built, and a create waits for it */
@@ -141,6 +154,9 @@ struct daemon {
 	struct client clients[DAEMON_MAX_CLIENTS];
 	uint64_t next_serial;
 	struct ring ring;
+	int workspaces_dir;
+	struct workspace *workspaces;
+	unsigned int workspace_count;
 	uint64_t warm;       /* creates served by a waiting box */
 	uint64_t cold;       /* creates that built one */
 	uint32_t cpu_millis; /* of the last create */
@@ -211,16 +227,34 @@ void ring_give_back(struct daemon *d, struct slot *s);
 /* What the zygote made; -1: it could not. */
 void ring_add(struct daemon *d, int fd);
 void ring_close(struct daemon *d);
-/* The oldest waiting box, or one that is being built for the pool and not claimed; or NULL. */
-struct slot *pool_find(struct daemon *d, bool being_built);
+/* The oldest waiting box with such a network namespace, or one that is being built for the pool and
+ * not claimed; or NULL. */
+struct slot *pool_find(struct daemon *d, bool being_built, bool fresh_net);
 /* Makes a waiting box the one of s->limits and s->run_id, and answers its create. */
 int pool_assign(struct daemon *d, struct slot *s, struct err *e);
 /* A box of the pool is built. */
 void pool_ready(struct daemon *d, struct slot *s);
 void pool_close_parts(struct slot *s);
-void pool_count(const struct daemon *d, unsigned int *out_waiting, unsigned int *out_building);
+struct pool_numbers {
+	unsigned int waiting[2]; /* with a namespace of the ring, with a fresh one */
+	unsigned int building;
+};
+void pool_count(const struct daemon *d, struct pool_numbers *out);
 /* Makes at most one thing; when to come again. */
 int64_t pool_turn(struct daemon *d, int64_t now_us);
+
+/* workspace.c */
+int workspaces_open(struct daemon *d, struct err *e);
+void workspaces_close(struct daemon *d);
+/* Mounts s->workspace in the waiting box, then pool_assign() again; or fails the create. */
+int workspace_attach(struct daemon *d, struct slot *s, struct err *e);
+void workspace_adopt(struct daemon *d, struct slot *s);
+/* The box is no more. */
+void workspace_release(struct daemon *d, struct slot *s);
+bool workspace_is_keeper(const struct daemon *d, pid_t pid);
+/* BOX_WORKSPACE_*. */
+void workspace_request(struct daemon *d, uint64_t client, const struct box_request *request);
+int64_t workspace_turn(struct daemon *d, int64_t now_us);
 
 /* box_verbs.c */
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request);

@@ -136,10 +136,13 @@ static void loop(struct daemon *d)
 		int64_t now = clock_monotonic_us();
 		int64_t next = box_turn(d, now);
 		int64_t refill = pool_turn(d, now);
+		int64_t keepers = workspace_turn(d, now);
 		int count;
 
 		if (refill < next)
 			next = refill;
+		if (keepers < next)
+			next = keepers;
 
 		zygote_turn(d, now);
 		if (d->zygote.restart_us != 0 && d->zygote.restart_us < next)
@@ -356,6 +359,7 @@ static void init(struct daemon *d)
 	d->instance_lock = -1;
 	d->agents_dir = -1;
 	d->boxes_dir = -1;
+	d->workspaces_dir = -1;
 	d->listener.fd = -1;
 	d->signals.fd = -1;
 	d->zygote.watch.fd = -1;
@@ -380,6 +384,8 @@ static int open_slots(struct daemon *d, bool end_all, struct err *e)
 	result = cgroups_open(&d->groups, d->instance, d->config.host_reserve_mb, list.keep, e);
 	if (result == 0)
 		result = slots_open(d, e);
+	if (result == 0)
+		result = workspaces_open(d, e);
 	if (result == 0)
 		result = adopt_all(d, &list, e);
 	if (result == 0)
@@ -428,6 +434,7 @@ static int stop(struct daemon *d)
 	adopt_keep_list(d, keep);
 	if (d->end_boxes)
 		memset(keep, 0, sizeof(keep));
+	workspaces_close(d);
 	slots_close(d);
 	ring_close(d);
 	if (!d->adopting && d->groups.name[0] != '\0' && cgroups_sweep(&d->groups, keep, &e) != 0) {

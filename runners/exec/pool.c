@@ -128,6 +128,12 @@ int pool_assign(struct daemon *d, struct slot *s, struct err *e)
 	s->state = BOX_BUILDING;
 	s->pooled = false;
 	s->claimed = false;
+	if (s->workspace[0] != '\0' && !s->attached)
+		return workspace_attach(d, s, e); /* comes back here */
+	if (s->attached)
+		assign.flags |= ZYGOTE_WORKSPACE;
+	if (s->maintain)
+		assign.flags |= ZYGOTE_MAINTAIN;
 	if (cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 || resize(s, e) != 0 ||
 	    fd_send(s->control.fd, &assign, sizeof(assign), NULL, 0, e) < 0)
 		return -1;
@@ -143,7 +149,7 @@ void pool_close_parts(struct slot *s)
 		fd_close_at(&s->parts[i]);
 }
 
-struct slot *pool_find(struct daemon *d, bool being_built)
+struct slot *pool_find(struct daemon *d, bool being_built, bool fresh_net)
 {
 	struct slot *found = NULL;
 
@@ -152,6 +158,8 @@ struct slot *pool_find(struct daemon *d, bool being_built)
 
 		if (being_built ? s->state != BOX_BUILDING || !s->pooled || s->claimed
 				: s->state != BOX_WAITING)
+			continue;
+		if (s->fresh_net != fresh_net)
 			continue;
 		if (found == NULL || s->created_us < found->created_us)
 			found = s;
@@ -176,21 +184,23 @@ void pool_ready(struct daemon *d, struct slot *s)
 
 /* --- refill --------------------------------------------------------------------------------- */
 
-void pool_count(const struct daemon *d, unsigned int *out_waiting, unsigned int *out_building)
+void pool_count(const struct daemon *d, struct pool_numbers *out)
 {
-	*out_waiting = 0;
-	*out_building = 0;
+	memset(out, 0, sizeof(*out));
 	for (unsigned int i = 0; i < d->config.slots; i++) {
-		if (d->slots[i].state == BOX_WAITING)
-			(*out_waiting)++;
-		else if (d->slots[i].state == BOX_BUILDING && d->slots[i].pooled)
-			(*out_building)++;
+		const struct slot *s = &d->slots[i];
+
+		if (s->state == BOX_WAITING)
+			out->waiting[s->fresh_net ? 1 : 0]++;
+		else if (s->state == BOX_BUILDING && s->pooled)
+			out->building++;
 	}
 }
 
-static void build_one(struct daemon *d)
+static void build_one(struct daemon *d, bool fresh_net)
 {
-	struct box_request template = {.limits = {.memory_bytes = 16U << 20,
+	struct box_request template = {.flags = fresh_net ? BOX_FRESH_NET : 0,
+				       .limits = {.memory_bytes = 16U << 20,
 						  .workspace_bytes = 1U << 20,
 						  .workspace_inodes = 64,
 						  .tmp_bytes = 1U << 20,
@@ -228,18 +238,20 @@ static void check_stuck(struct daemon *d, int64_t now_us)
 int64_t pool_turn(struct daemon *d, int64_t now_us)
 {
 	bool wants_netns = d->config.netns_ring != 0 && d->ring.count < SPARE;
-	unsigned int waiting;
-	unsigned int building;
+	struct pool_numbers have;
 	int64_t due = d->request_us + QUIET_US;
+	bool wants_box;
 
-	pool_count(d, &waiting, &building);
-	if (building > 0) {
+	pool_count(d, &have);
+	if (have.building > 0) {
 		check_stuck(d, now_us);
 		return now_us + BUILD_US; /* one at a time; its end is an event */
 	}
 	if (d->stop_by_us != 0 || !d->zygote.configured || d->ring.asked)
 		return INT64_MAX;
-	if (!wants_netns && (waiting >= d->config.pool || box_free_slot(d) == NULL)) {
+	wants_box = (have.waiting[0] < d->config.pool || have.waiting[1] < d->config.pool_fresh) &&
+		    box_free_slot(d) != NULL;
+	if (!wants_netns && !wants_box) {
 		d->short_us = 0;
 		return INT64_MAX;
 	}
@@ -254,7 +266,7 @@ int64_t pool_turn(struct daemon *d, int64_t now_us)
 	if (wants_netns)
 		ask_netns(d);
 	else
-		build_one(d);
+		build_one(d, have.waiting[0] >= d->config.pool);
 	/* under load the next one waits again */
 	d->short_us = now_us;
 	return INT64_MAX;

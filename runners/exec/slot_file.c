@@ -31,7 +31,6 @@ void slot_record_seal(struct slot_record *r)
 	r->magic = SLOT_RECORD_MAGIC;
 	r->version = SLOT_RECORD_VERSION;
 	r->size = (uint32_t)sizeof(*r);
-	r->pad = 0;
 	r->sum = sum_of(r);
 }
 
@@ -58,6 +57,11 @@ int slot_record_check(const void *data, size_t length, struct slot_record *out, 
 		return err_set(e, ERR_PROTOCOL, 0, "a slot file with a text that has no end");
 	if (box_run_id_check(r.run_id, e) != 0)
 		return -1;
+	if (memchr(r.workspace, '\0', sizeof(r.workspace)) == NULL || r.workspace[0] == '.' ||
+	    (r.workspace[0] != '\0' && box_run_id_check(r.workspace, e) != 0) || r.maintain > 1 ||
+	    r.until_us < 0)
+		return err_set(e, ERR_PROTOCOL, 0,
+			       "a slot file with a wrong workspace or lifetime");
 	if (r.slot >= BOX_MAX_SLOTS || r.pid <= 1 || r.mode <= BOX_MODE_NONE ||
 	    r.mode >= BOX_MODE__MAX || r.created_us < 0)
 		return err_set(e, ERR_PROTOCOL, 0, "a slot file with a value out of range");

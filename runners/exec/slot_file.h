@@ -20,7 +20,7 @@
 
 #include <sys/types.h>
 
-#define SLOT_RECORD_VERSION 1U
+#define SLOT_RECORD_VERSION 2U
 #define SLOT_RECORD_MAGIC   0x436f7264426f7831U
 
 struct slot_record {
@@ -36,7 +36,9 @@ struct slot_record {
 	char instance[40];
 	char run_id[BOX_RUN_ID_SIZE];
 	char agent_path[BOX_PATH_SIZE];
-	uint32_t pad;
+	uint32_t maintain;               /* 1: a box without commands */
+	char workspace[BOX_RUN_ID_SIZE]; /* empty: none that stays */
+	int64_t until_us;                /* CLOCK_MONOTONIC; 0: no end of its own */
 	struct box_limits limits;
 	/* counters of the groups when the box was made */
 	uint64_t base_cpu_us;

@@ -31,10 +31,6 @@ struct build_base {
 	size_t read_only_count;
 };
 
-/* landlock.c: the rules for commands, of the files as they are mounted now; *out_fd -1 where the
- * kernel has no Landlock that is new enough. */
-int landlock_make(int *out_fd);
-
 /* Brings lo of the present network namespace up; 0 or -1 with errno. */
 int build_lo_up(void);
 /* Which of the known sensitive names this kernel's /proc has. */

@@ -261,7 +261,6 @@ static void drop_privileges(const struct build_base *base)
 void build_and_serve(struct build_job *job)
 {
 	bool assigned = (job->request.flags & ZYGOTE_WAIT) == 0;
-	int ruleset = -1;
 
 	control_fd = job->fds[ZYGOTE_FD_CONTROL];
 	join_groups(job);
@@ -280,10 +279,7 @@ void build_and_serve(struct build_job *job)
 	for (int i = 0; i < ZYGOTE_PARTS; i++)
 		fd_close_at(&part_fds[i]);
 	/* beside the reply to the create: needs no right, and all is mounted */
-	if (landlock_make(&ruleset) != 0)
+	if (landlock_use() != 0)
 		_exit(76);
-	if (ruleset >= 0)
-		command_use_ruleset(fcntl(ruleset, F_DUPFD_CLOEXEC, HIGH_FD));
-	fd_close_at(&ruleset);
 	server_run(LISTENER_FD, assigned ? -1 : CONTROL_FD, WORKSPACE, job->request.workspace_uid);
 }

@@ -159,6 +159,8 @@ int channel_exec(struct server *s, struct conn *c, const struct agent_header *re
 	struct agent_exec spec;
 	struct channel *ch;
 
+	if (s->maintain)
+		return err_set(e, ERR_DENIED, 0, "a maintenance box runs no commands");
 	if (channel_find(s, request->channel) != NULL)
 		return err_set(e, ERR_CONFLICT, 0, "channel %u is in use", request->channel);
 	pointers = mem_zalloc(AGENT_EXEC_POINTERS, sizeof(*pointers));

@@ -10,7 +10,7 @@
  * No scopes (ABI 6): each command is a domain of its own, and commands of one box may signal and
  * talk to each other; other boxes are out of reach by their namespaces.
  */
-#include "runners/init/box.h"
+#include "runners/init/server.h"
 
 #include "runners/base/fdio.h"
 #include "runners/base/mem.h"
@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 
 #define ABI_LEAST 2
+#define HIGH_FD   100 /* above the numbers that commands get */
 
 /* newer than the headers of Debian 12 */
 #define FS_TRUNCATE  (UINT64_C(1) << 14) /* ABI 3 */
@@ -81,7 +82,7 @@ static int add_rule(int ruleset, const char *path, uint64_t rights)
 	return (int)syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &attr, 0);
 }
 
-int landlock_make(int *out_fd)
+static int make_ruleset(int *out_fd)
 {
 	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 	struct landlock_ruleset_attr attr = {.handled_access_fs = ALL_OF_ABI_2};
@@ -102,5 +103,21 @@ int landlock_make(int *out_fd)
 		if (add_rule(ruleset, rules[i].path, rules[i].rights & attr.handled_access_fs) != 0)
 			return -1;
 	*out_fd = fd_steal(&ruleset);
+	return 0;
+}
+
+int landlock_use(void)
+{
+	scope_close int ruleset = -1;
+	int kept;
+
+	if (make_ruleset(&ruleset) != 0)
+		return -1;
+	if (ruleset < 0)
+		return 0;
+	kept = fcntl(ruleset, F_DUPFD_CLOEXEC, HIGH_FD);
+	if (kept < 0)
+		return -1;
+	command_use_ruleset(kept);
 	return 0;
 }

@@ -96,6 +96,18 @@ static void accept_clients(struct server *s)
 	}
 }
 
+/* Another file system is at /workspace now: what was made for the first one is made anew. */
+static void take_workspace(struct server *s)
+{
+	stub_drop(s);
+	fd_close_at(&s->workspace);
+	s->workspace = open(s->workspace_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->workspace < 0 || landlock_use() != 0)
+		_exit(70);
+	if (s->stub_uid != 0 && !s->maintain)
+		stub_start(s, s->stub_uid);
+}
+
 /* ASSIGN, or the end of a box that nobody wanted. */
 static void read_control(struct server *s)
 {
@@ -112,6 +124,9 @@ static void read_control(struct server *s)
 		_exit(0);
 	(void)prctl(PR_SET_PDEATHSIG, 0);
 	fd_close_at(&s->control);
+	s->maintain = (assign.flags & ZYGOTE_MAINTAIN) != 0;
+	if ((assign.flags & ZYGOTE_WORKSPACE) != 0)
+		take_workspace(s);
 }
 
 static void reap(struct server *s)
@@ -246,6 +261,7 @@ static void prepare(struct server *s, int listener, int control, const char *wor
 	(void)sigaction(SIGPIPE, &ignore, NULL);
 	(void)umask(0);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	s->workspace_path = workspace;
 	s->workspace = open(workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->signal_fd < 0 || s->workspace < 0 || fd_set_nonblock(listener, true, &e) != 0)
 		_exit(70);
@@ -260,6 +276,7 @@ void server_run(int listener, int control, const char *workspace, uint32_t stub_
 	bool more = false;
 
 	prepare(s, listener, control, workspace);
+	s->stub_uid = stub_uid;
 	if (stub_uid != 0)
 		stub_start(s, stub_uid);
 	for (;;) {

@@ -125,7 +125,10 @@ struct server {
 	int control; /* to cordon-box while not assigned, else -1 */
 	int signal_fd;
 	int workspace; /* O_PATH directory */
-	bool is_init;  /* pid 1: kill(-1) means this box */
+	const char *workspace_path;
+	uint32_t stub_uid; /* whose command is expected first, 0: nobody's */
+	bool maintain;     /* a box for files only */
+	bool is_init;      /* pid 1: kill(-1) means this box */
 	int64_t born_us;
 	struct stub stub;
 	struct conn conns[SERVER_MAX_CONNS];
@@ -179,6 +182,10 @@ static inline bool channel_wants_output(const struct channel *ch, int which)
 
 	return st->fd >= 0 && st->end - st->base < AGENT_WINDOW_BYTES;
 }
+
+/* landlock.c: makes the rules of commands, of what is mounted now, and gives them to command.c; 0
+ * also where the kernel has none. */
+int landlock_use(void);
 
 /* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)

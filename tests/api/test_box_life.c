@@ -137,7 +137,7 @@ static void test_list_and_foreign_ids(void)
 	CU_ASSERT_EQUAL(boxclient_destroy(&rig.client, tag, box.slot, "another", 0, &e), 0);
 	CU_ASSERT_EQUAL(rig_reply(&rig, tag, &reply), 0);
 	CU_ASSERT_EQUAL(reply.code, BOX_ERR_NOT_FOUND);
-	verb(BOX_MAINTAIN, &reply);
+	verb(BOX_LISTENERS, &reply);
 	CU_ASSERT_EQUAL(reply.code, BOX_ERR_UNSUPPORTED);
 	close_box(NULL);
 }

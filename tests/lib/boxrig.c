@@ -506,7 +506,7 @@ static void prepare(struct rig *r, struct rig_box *b)
 		}
 }
 
-uint64_t rig_create_send(struct rig *r, struct rig_box *b, const struct box_limits *limits)
+uint64_t rig_make_send(struct rig *r, struct rig_box *b, struct box_wish *wish)
 {
 	struct box_limits standard;
 	struct err e = ERR_INIT;
@@ -515,10 +515,23 @@ uint64_t rig_create_send(struct rig *r, struct rig_box *b, const struct box_limi
 	prepare(r, b);
 	rig_limits(&standard);
 	(void)snprintf(b->run_id, sizeof(b->run_id), "run-%llu", (unsigned long long)tag);
-	if (boxclient_create(&r->client, tag, b->run_id, "host",
-			     limits == NULL ? &standard : limits, 0, &e) != 0)
-		return 0;
-	return tag;
+	wish->run_id = b->run_id;
+	wish->image = "host";
+	if (wish->limits == NULL)
+		wish->limits = &standard;
+	return boxclient_make(&r->client, tag, wish, &e) == 0 ? tag : 0;
+}
+
+int rig_make(struct rig *r, struct rig_box *b, struct box_wish *wish)
+{
+	return rig_created(r, b, rig_make_send(r, b, wish));
+}
+
+uint64_t rig_create_send(struct rig *r, struct rig_box *b, const struct box_limits *limits)
+{
+	struct box_wish wish = {.limits = limits};
+
+	return rig_make_send(r, b, &wish);
 }
 
 int rig_connect(struct rig_box *b)

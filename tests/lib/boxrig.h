@@ -116,6 +116,9 @@ void rig_limits(struct box_limits *out);
 int rig_create(struct rig *r, struct rig_box *b, const struct box_limits *limits);
 /* Only sends the create; rig_created takes its reply. */
 uint64_t rig_create_send(struct rig *r, struct rig_box *b, const struct box_limits *limits);
+/* The same with a wish of one's own; its run_id is filled in. */
+uint64_t rig_make_send(struct rig *r, struct rig_box *b, struct box_wish *wish);
+int rig_make(struct rig *r, struct rig_box *b, struct box_wish *wish);
 int rig_created(struct rig *r, struct rig_box *b, uint64_t tag);
 int rig_destroy(struct rig *r, struct rig_box *b, struct box_reply *out);
 int rig_connect(struct rig_box *b);

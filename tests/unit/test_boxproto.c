@@ -78,6 +78,42 @@ static void test_requests(void)
 	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
 }
 
+static void test_workspace_requests(void)
+{
+	standard();
+	request.flags = BOX_FRESH_NET;
+	request.lifetime_ms = BOX_LIFETIME_MAX_MS;
+	(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
+	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
+	request.flags = BOX_FRESH_NET << 1;
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	request.flags = 0;
+	request.lifetime_ms = BOX_LIFETIME_MAX_MS + 1;
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	request.lifetime_ms = 0;
+	request.verb = BOX_MAINTAIN; /* for ever */
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	request.lifetime_ms = 1;
+	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
+	request.workspace[0] = '\0';
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	(void)snprintf(request.workspace, sizeof(request.workspace), ".templates");
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	(void)snprintf(request.workspace, sizeof(request.workspace), "a/b");
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	memset(request.workspace, 'a', sizeof(request.workspace));
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	standard();
+	request.run_id[0] = '\0';
+	for (uint32_t verb = BOX_WORKSPACE_MAKE; verb <= BOX_WORKSPACE_INFO; verb++) {
+		request.verb = verb;
+		request.workspace[0] = '\0';
+		CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+		(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
+		CU_ASSERT_EQUAL(check(sizeof(request)), 0);
+	}
+}
+
 static void test_replies(void)
 {
 	struct box_reply reply = {.version = BOX_VERSION, .record = BOX_RECORD_REPLY};
@@ -179,6 +215,7 @@ static void test_glob_is_bounded(void)
 
 static const struct test tests[] = {
     {"boxproto", "requests", test_requests},
+    {"boxproto", "workspaces", test_workspace_requests},
     {"boxproto", "replies", test_replies},
     {"boxproto", "random records", test_random_records},
     {"glob", "glob", test_glob},

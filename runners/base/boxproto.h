@@ -132,7 +132,8 @@ struct box_reply {
 	struct box_limits ceilings; /* probe */
 	uint32_t pool;              /* probe: boxes that should wait built */
 	uint32_t waiting;           /* probe: that do */
-	uint64_t warm;              /* probe: creates served by a waiting box since the start */
+	uint64_t warm;              /* probe: creates served by a waiting box since the start;
+				     * create: 1 when this one was */
 	uint64_t cold;              /* probe: creates that had to build one */
 	char text[BOX_TEXT_SIZE];   /* why not; for the log */
 };

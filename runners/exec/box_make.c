@@ -108,6 +108,7 @@ void box_reset(struct daemon *d, struct slot *s, const struct box_request *reque
 	s->adopted = false;
 	s->pooled = false;
 	s->claimed = false;
+	s->warm = false;
 	s->replied = false;
 	s->ready = false;
 	s->reaped = false;
@@ -158,6 +159,7 @@ static struct slot *choose(struct daemon *d, const struct box_request *request)
 
 	if (s != NULL) {
 		claim(s, request);
+		s->warm = true;
 		d->warm++;
 		return s;
 	}

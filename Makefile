@@ -142,10 +142,11 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 
 # modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
+$(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o
 $(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \
-	$(BUILD)/tests/api/test_suites: $(BUILD)/obj/fcgi/router.o
+	$(BUILD)/tests/api/test_suites $(BUILD)/tests/api/test_trace: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
 $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)

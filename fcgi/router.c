@@ -158,6 +158,7 @@ static void run_route(struct handler_context *context, const struct http_request
 			return;
 		}
 	}
+	trace_mark(&context->trace, TRACE_AUTHENTICATED);
 	if (s->match.bad_path && route->access != ACCESS_SELF) {
 		reply_fail(response, route->face, 400, "invalid_path",
 			   "The path may have no empty, \".\" or \"..\" segment, no NUL and no "

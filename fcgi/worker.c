@@ -89,6 +89,33 @@ static int open_context(const struct policy *policy, struct handler_context *out
 	return 0;
 }
 
+/* The moment before the answer leaves: whoever gets it may be quicker than this process is. */
+static void mark_answer(struct handler_context *context, const struct http_response *response)
+{
+	struct trace *t = &context->trace;
+	bool redirected = http_response_get(response, "X-Accel-Redirect") != NULL;
+
+	if (t->at_us[TRACE_RENDER_BEGUN] != 0)
+		trace_mark(t, TRACE_RENDERED);
+	else
+		trace_mark(t, redirected ? TRACE_HELD : TRACE_ANSWERED);
+}
+
+/* What came after the row was written: the gate puts it behind the rest. The client has its answer.
+ */
+static void tell_trace(struct handler_context *context)
+{
+	const struct trace *t = &context->trace;
+	char part[TRACE_PART_BYTES];
+
+	if (context->traced_run[0] == '\0')
+		return;
+	if (t->at_us[TRACE_RENDER_BEGUN] != 0
+		? trace_encode(t, TRACE_RENDER_BEGUN, TRACE_RENDERED, part)
+		: trace_encode(t, TRACE_COMMITTED, TRACE_ANSWERED, part))
+		(void)notify_trace(context->to_gate, context->traced_run, part);
+}
+
 static void serve_one(struct handler_context *context, struct fcgi_request *fcgi,
 		      struct score *slot)
 {
@@ -97,9 +124,13 @@ static void serve_one(struct handler_context *context, struct fcgi_request *fcgi
 	struct err e = ERR_INIT;
 	int64_t start = clock_monotonic_us();
 
+	trace_init(&context->trace);
+	trace_mark_at(&context->trace, TRACE_ACCEPTED, start);
+	context->traced_run[0] = '\0';
 	score_stage(slot, STAGE_READING, "");
 	http_response_init(&response);
 	if (fcgi_request_read(fcgi, (size_t)context->policy->http.body_bytes, &request, &e) == 0) {
+		trace_mark(&context->trace, TRACE_READ);
 		score_stage(slot, STAGE_HANDLING, request.request_id);
 		router_serve(context, &request, &response);
 		score_stage(slot, STAGE_WRITING, request.request_id);
@@ -110,8 +141,10 @@ static void serve_one(struct handler_context *context, struct fcgi_request *fcgi
 	} else {
 		log_err(LOG_INFO, "request_unreadable", &e, "%s", "");
 	}
+	mark_answer(context, &response);
 	http_response_release(&response);
 	fcgi_request_finish(fcgi);
+	tell_trace(context);
 	atomic_fetch_add(&slot->requests, 1);
 }
 

@@ -18,6 +18,7 @@
 #include "runners/core/notify.h"
 #include "runners/core/policy.h"
 #include "runners/core/store.h"
+#include "runners/core/trace.h"
 
 #define ROUTE_MAX_PARAMS 4
 
@@ -27,6 +28,10 @@ struct handler_context {
 	struct notifier *to_gate;
 	struct notifier *to_runner;
 	const char *image_digest; /* of the image `host` */
+	/* the request that is served now: its moments, and the run that they belong to, "" none;
+	 * the worker tells the gate what came after the row's commit */
+	struct trace trace;
+	char traced_run[IDENT_UUID_SIZE];
 };
 
 enum role { ROLE_USER, ROLE_ADMIN, ROLE_OPERATOR };

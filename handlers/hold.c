@@ -19,10 +19,10 @@ void hold_redirect(struct http_response *response, const char *node, const char 
 	}
 	http_response_headerf(
 	    response, "X-Accel-Redirect",
-	    "/internal/hold/%s/run/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld", node, id,
+	    "/internal/hold/%s/run/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld%s", node, id,
 	    hold->as, (long long)hold->accepted_ms, (long long)hold->until_ms,
 	    hold->until_running ? "r" : "e", buf_text(&user), caller->key_id,
-	    (long long)hold->tries);
+	    (long long)hold->tries, hold->traced ? "&tr=1" : "");
 }
 
 /* As http_query; -1 with e when memory ends. */
@@ -64,5 +64,6 @@ int hold_parse(const struct http_request *request, struct hold *out, struct err 
 	out->until_running =
 	    argument(request, "f", &text, e) == 1 && str_equal(buf_text(&text), "r");
 	out->gone = argument(request, "gone", &text, e) == 1;
+	out->traced = argument(request, "tr", &text, e) == 1;
 	return e->code == ERR_NONE ? 0 : -1;
 }

@@ -17,6 +17,7 @@ struct hold {
 	bool until_running;  /* release when the phase is running, too */
 	int64_t tries;       /* how often the request went back to hold */
 	bool gone;           /* the gate was lost */
+	bool traced;         /* the request that made the run: its way is part of the trace */
 };
 
 /* Answers with the redirect to the hold location. */

@@ -14,15 +14,18 @@ GRANT SELECT, INSERT, UPDATE ON run TO 'cordon-web'@'localhost';
 GRANT SELECT ON artifact TO 'cordon-web'@'localhost';
 GRANT SELECT ON artifact_usage TO 'cordon-web'@'localhost';
 GRANT SELECT, INSERT, DELETE ON idempotency TO 'cordon-web'@'localhost';
+GRANT SELECT ON run_trace TO 'cordon-web'@'localhost';
 
 GRANT SELECT ON api_key TO 'cordon-gate'@'localhost';
 GRANT SELECT, DELETE ON runner TO 'cordon-gate'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON job TO 'cordon-gate'@'localhost';
 GRANT SELECT, UPDATE ON run TO 'cordon-gate'@'localhost';
 GRANT SELECT, DELETE ON idempotency TO 'cordon-gate'@'localhost';
+GRANT SELECT, INSERT, UPDATE ON run_trace TO 'cordon-gate'@'localhost';
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON runner TO 'cordon-run'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON job TO 'cordon-run'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON run TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, DELETE ON artifact TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, UPDATE ON artifact_usage TO 'cordon-run'@'localhost';
+GRANT SELECT, DELETE ON run_trace TO 'cordon-run'@'localhost';

@@ -76,8 +76,8 @@ VALUES ('run', 'run', ?, ?, ?, ?, 0, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMES
 -- name: RUN_INSERT
 INSERT INTO run (id, face, tenant, user_id, key_id, node, job_id, request_id, session_id, spec_version, runtime, runtime_version,
   base_image, image_digest, policy_hash, trust_level, network_policy, interactive, resume_from_seq, persona_id, workspace_id,
-  workspace_group_id, scope_snapshot_id, phase, created_at, estimated_start_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', UTC_TIMESTAMP(6),
+  workspace_group_id, scope_snapshot_id, trace, phase, created_at, estimated_start_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', UTC_TIMESTAMP(6),
   UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND);
 
 -- name: RUN_GET
@@ -129,13 +129,26 @@ UPDATE run SET phase = 'running' WHERE id = ? AND phase = 'starting';
 
 -- name: RUN_END
 UPDATE run SET phase = ?, outcome = ?, message = ?, exit_code = ?, last_seq = ?, resource_usage = ?, log_bytes = ?, artifact_bytes = ?,
-  finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase IN ('starting', 'running');
+  trace = LEFT(CONCAT(COALESCE(trace, ''), ?), 768), finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase IN ('starting', 'running');
 
 -- name: RUN_EXPIRED_ROWS
 SELECT id FROM run WHERE finished_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY finished_at LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- name: RUN_DELETE
 DELETE FROM run WHERE id = ?;
+
+-- name: RUN_TRACE
+SELECT run.trace, run_trace.points FROM run LEFT JOIN run_trace ON run_trace.run_id = run.id WHERE run.id = ?;
+
+-- A batch of 16; what is not used is the first id again with an empty text.
+
+-- name: RUN_TRACE_ADD
+INSERT INTO run_trace (run_id, points)
+VALUES (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?), (?, ?)
+ON DUPLICATE KEY UPDATE points = LEFT(CONCAT(points, VALUES(points)), 768);
+
+-- name: RUN_TRACE_DELETE
+DELETE FROM run_trace WHERE run_id = ?;
 
 -- name: RUN_EXISTS
 SELECT 1 FROM run WHERE id = ?;

@@ -105,6 +105,32 @@ int op_run_get(struct handler_context *context, const struct principal *caller, 
 	return 0;
 }
 
+int op_run_trace(struct handler_context *context, const struct principal *caller, const char *id,
+		 struct run_row *out, struct trace_list *out_trace, struct err *e)
+{
+	struct store_value in[1] = {SV_TEXT(id)};
+	scope_buf struct buf text = BUF_NONE;
+	size_t length;
+	const char *points;
+	int got;
+
+	if (op_run_get(context, caller, id, out, e) != 0)
+		return -1;
+	buf_init(&text, 2 * TRACE_COLUMN_BYTES);
+	got = store_query_row(context->db, STMT_RUN_TRACE, in, ARRAY_LEN(in), e);
+	if (got <= 0)
+		return got < 0 ? -1 : err_show(e, ERR_NOT_FOUND, "There is no such run.");
+	for (unsigned int i = 0; i < 2; i++) {
+		points = store_bytes(context->db, i, &length);
+		buf_add(&text, points, length);
+	}
+	store_done(context->db);
+	if (!buf_ok(&text))
+		return err_set(e, buf_error(&text), 0, "trace of run %s", id);
+	trace_decode(buf_text(&text), text.len, out_trace);
+	return 0;
+}
+
 int op_run_list(struct handler_context *context, const struct principal *caller, const char *cursor,
 		const char *phase, size_t limit, struct run_row *rows, size_t *out_count,
 		struct err *e)
@@ -263,7 +289,10 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 				    SV_TEXT(r->request_id),
 				    SV_I64(policy->queue.ttl_sec)};
 	struct store_value run[26];
+	char trace[TRACE_PART_BYTES];
 	size_t n = 0;
+
+	(void)trace_encode(&w->context->trace, TRACE_ACCEPTED, TRACE_LOCKED, trace);
 
 	if (store_exec(db, STMT_JOB_INSERT, job, ARRAY_LEN(job), NULL, e) != 0)
 		return -1;
@@ -290,6 +319,7 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 	run[n++] = SV_TEXT(or_null(row->workspace_id));
 	run[n++] = SV_TEXT(or_null(row->workspace_group_id));
 	run[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
+	run[n++] = SV_TEXT(or_null(trace));
 	run[n++] = SV_I64(estimate_us);
 	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
 }
@@ -310,12 +340,14 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	int got;
 
 	w->out->result = RUN_CREATED;
+	trace_mark(&w->context->trace, TRACE_BEGUN);
 	got = store_query_row(db, STMT_TENANT_LOCK, tenant, 1, e);
 	if (got < 0)
 		return -1;
 	if (got == 0)
 		return err_set(e, ERR_INTERNAL, 0, "tenant %s has no row", w->caller->tenant);
 	store_done(db);
+	trace_mark(&w->context->trace, TRACE_LOCKED);
 	if (r->idempotency_key != NULL) {
 		got = check_key(db, w, e);
 		if (got != 0)
@@ -431,6 +463,8 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 	if (result != 0)
 		return -1;
 	if (out->result == RUN_CREATED) {
+		trace_mark(&context->trace, TRACE_COMMITTED);
+		memcpy(context->traced_run, request->row.id, sizeof(context->traced_run));
 		(void)notify_send(context->to_runner, "run", request->row.id, NOTICE_QUEUED);
 		return load_row(context->db, request->row.id, &out->row, e);
 	}

@@ -84,6 +84,10 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 int op_run_get(struct handler_context *context, const struct principal *caller, const char *id,
 	       struct run_row *out, struct err *e);
 
+/* The row, and the moments of the run as far as they are known. */
+int op_run_trace(struct handler_context *context, const struct principal *caller, const char *id,
+		 struct run_row *out, struct trace_list *out_trace, struct err *e);
+
 /* Newest first. cursor: only ids below it, NULL from the top. rows has room for limit + 1. */
 int op_run_list(struct handler_context *context, const struct principal *caller, const char *cursor,
 		const char *phase, size_t limit, struct run_row *rows, size_t *out_count,

@@ -30,6 +30,7 @@ const struct route runs_routes[] = {
     {"GET", BASE "/runs", ACCESS_KEY, runs_list, &face_runs},
     {"GET", BASE "/runs/{id}", ACCESS_KEY, runs_get, &face_runs},
     {"POST", BASE "/runs/{id}/cancel", ACCESS_KEY, runs_cancel, &face_runs},
+    {"GET", BASE "/runs/{id}/trace", ACCESS_KEY, runs_trace, &face_runs},
     {"GET", BASE "/runs/{id}/artifacts", ACCESS_KEY, runs_artifact_list, &face_runs},
     {"GET", BASE "/runs/{id}/artifacts/{path...}", ACCESS_KEY, runs_artifact_get, &face_runs},
     {"GET", BASE "/runs/{id}/stream", ACCESS_SOCKET, runs_stream, &face_runs},

@@ -269,6 +269,7 @@ static void answer_created(struct handler_context *context, const struct http_re
 				     made->prior_created_at));
 		return;
 	case RUN_CREATED:
+		hold.traced = true;
 		log_event(LOG_INFO, "run_accepted", "req=%s run=%s tenant=%s face=runs",
 			  request->request_id, made->row.id, caller->tenant);
 		break;
@@ -335,6 +336,7 @@ static void create_run(struct handler_context *context, const struct http_reques
 			reply_err(response, &face_runs, request, &e);
 		goto out;
 	}
+	trace_mark(&context->trace, TRACE_ADMITTED);
 	describe(create, body, &admitted, context);
 	create->face = "runs";
 	create->endpoint = "runs";
@@ -549,6 +551,7 @@ void runs_render(struct handler_context *context, const struct http_request *req
 	struct err e = ERR_INIT;
 
 	(void)nobody;
+	trace_mark_at(&context->trace, TRACE_RENDER_BEGUN, context->trace.at_us[TRACE_ACCEPTED]);
 	if (!request->internal || hold_parse(request, &hold, &e) != 0) {
 		if (e.code == ERR_NOMEM)
 			reply_no_memory(response, &face_runs);
@@ -572,6 +575,9 @@ void runs_render(struct handler_context *context, const struct http_request *req
 		hold_redirect(response, row.node, row.id, &hold, &caller);
 		return;
 	}
+	trace_mark(&context->trace, TRACE_ROW_READ);
+	if (hold.traced)
+		memcpy(context->traced_run, row.id, sizeof(context->traced_run));
 	if (str_equal(hold.as, "cancel"))
 		answer_cancel(&row, response);
 	else

@@ -10,6 +10,7 @@ handler_fn runs_list;
 handler_fn runs_cancel;
 handler_fn runs_render;
 handler_fn runs_stream;
+handler_fn runs_trace;
 handler_fn runs_artifact_list;
 handler_fn runs_artifact_get;
 

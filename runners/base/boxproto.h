@@ -145,7 +145,8 @@ struct box_reply {
 	struct box_limits ceilings; /* probe */
 	uint32_t pool;              /* probe: boxes that should wait built */
 	uint32_t waiting;           /* probe: that do */
-	uint64_t warm;              /* probe: creates served by a waiting box since the start */
+	uint64_t warm;              /* probe: creates served by a waiting box since the start;
+				     * create: 1 when this one was */
 	uint64_t cold;              /* probe: creates that had to build one */
 	uint64_t workspace_bytes;   /* workspace info: size of the image */
 	uint64_t workspace_used;    /* workspace info: what it takes on the host's disk */

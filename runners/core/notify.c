@@ -9,6 +9,7 @@
 #define RETRY_AFTER_US (200 * CLOCK_US_PER_MS)
 #define LISTEN_BACKLOG 128
 #define MESSAGE_BYTES  64
+#define TRACE_BYTES    (MESSAGE_BYTES + TRACE_PART_BYTES)
 
 int notifier_init(struct notifier *n, const char *path, struct err *e)
 {
@@ -39,26 +40,40 @@ static bool connect_now(struct notifier *n)
 	return n->fd >= 0;
 }
 
-bool notify_send(struct notifier *n, const char *kind, const char *id, enum notice_hint hint)
+static bool send_message(struct notifier *n, const char *message, size_t length)
 {
-	char message[MESSAGE_BYTES];
-	int length = snprintf(message, sizeof(message), "%s %s %c", kind, id, (char)hint);
-
-	if (length < 0 || (size_t)length >= sizeof(message))
-		return false;
 	/* a receiver that was restarted shows as a broken connection: try once on a new one */
 	for (int attempt = 0; attempt < 2; attempt++) {
 		struct err e = ERR_INIT;
 
 		if (!connect_now(n))
 			return false;
-		if (fd_send(n->fd, message, (size_t)length, NULL, 0, &e) >= 0)
+		if (fd_send(n->fd, message, length, NULL, 0, &e) >= 0)
 			return true;
 		if (e.code == ERR_UNAVAILABLE)
 			return false;
 		fd_close_at(&n->fd);
 	}
 	return false;
+}
+
+bool notify_send(struct notifier *n, const char *kind, const char *id, enum notice_hint hint)
+{
+	char message[MESSAGE_BYTES];
+	int length = snprintf(message, sizeof(message), "%s %s %c", kind, id, (char)hint);
+
+	return length >= 0 && (size_t)length < sizeof(message) &&
+	       send_message(n, message, (size_t)length);
+}
+
+bool notify_trace(struct notifier *n, const char *run_id, const char *part)
+{
+	char message[TRACE_BYTES];
+	int length =
+	    snprintf(message, sizeof(message), "run %s %c %s", run_id, (char)NOTICE_TRACE, part);
+
+	return length >= 0 && (size_t)length < sizeof(message) &&
+	       send_message(n, message, (size_t)length);
 }
 
 int notify_listen(const char *path, struct err *e)
@@ -68,7 +83,7 @@ int notify_listen(const char *path, struct err *e)
 
 int notify_receive(int fd, struct notice *out, struct err *e)
 {
-	char message[MESSAGE_BYTES + 1];
+	char message[TRACE_BYTES + 1];
 	size_t fd_count;
 	ssize_t got = fd_receive(fd, message, sizeof(message) - 1, NULL, 0, &fd_count, e);
 	char *id;
@@ -83,12 +98,17 @@ int notify_receive(int fd, struct notice *out, struct err *e)
 	message[got] = '\0';
 	id = strchr(message, ' ');
 	hint = id == NULL ? NULL : strchr(id + 1, ' ');
-	if (id == NULL || hint == NULL || hint[1] == '\0' || hint[2] != '\0')
+	if (strlen(message) != (size_t)got || id == NULL || hint == NULL || hint[1] == '\0')
 		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	*id++ = '\0';
 	*hint++ = '\0';
+	out->part[0] = '\0';
+	if (*hint == (char)NOTICE_TRACE ? hint[1] != ' ' || !trace_part_ok(hint + 2) ||
+					      str_copy(out->part, sizeof(out->part), hint + 2) != 0
+					: hint[1] != '\0')
+		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	if (str_copy(out->kind, sizeof(out->kind), message) != 0 || !ident_is_uuid(id) ||
-	    strchr("qcroe", *hint) == NULL)
+	    strchr("qcroet", *hint) == NULL)
 		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	memcpy(out->id, id, sizeof(out->id));
 	out->hint = (enum notice_hint) * hint;

@@ -11,6 +11,9 @@
  *	notify_send(&n, "run", id, NOTICE_ENDED);
  *	notifier_release(&n);
  *
+ * What a program has to add to the trace of a run goes to the gate the same way (notify_trace); it
+ *is lost with the notice.
+ *
  * Receiver: notify_listen, accept in its own loop, notify_receive per readable connection.
  */
 #ifndef CORDON_CORE_NOTIFY_H
@@ -18,6 +21,7 @@
 
 #include "runners/base/err.h"
 #include "runners/base/ident.h"
+#include "runners/core/trace.h"
 
 #include <stdbool.h>
 
@@ -26,13 +30,15 @@ enum notice_hint {
 	NOTICE_CANCEL = 'c',  /* a cancel wish was written */
 	NOTICE_RUNNING = 'r', /* the phase is running now */
 	NOTICE_OUTPUT = 'o',  /* the spool grew */
-	NOTICE_ENDED = 'e'    /* terminal */
+	NOTICE_ENDED = 'e',   /* terminal */
+	NOTICE_TRACE = 't'    /* points of its trace; nothing has changed */
 };
 
 struct notice {
 	char kind[16];
 	char id[IDENT_UUID_SIZE];
 	enum notice_hint hint;
+	char part[TRACE_PART_BYTES]; /* NOTICE_TRACE: trace_part_ok; else "" */
 };
 
 struct notifier {
@@ -45,6 +51,8 @@ int notifier_init(struct notifier *n, const char *path, struct err *e);
 void notifier_release(struct notifier *n);
 /* true when it was handed to the kernel. */
 bool notify_send(struct notifier *n, const char *kind, const char *id, enum notice_hint hint);
+/* The same with a part of the trace of a run. */
+bool notify_trace(struct notifier *n, const char *run_id, const char *part);
 
 /* A non-blocking listener; the socket's mode is 0660. */
 int notify_listen(const char *path, struct err *e);

@@ -118,10 +118,16 @@ static int owner_body(struct store *db, void *arg, struct err *e)
 		return -1;
 	for (size_t i = 0; i < w->found.out->count; i++) {
 		/* last_seq stays NULL: readers take every whole record of the spool */
-		struct store_value end[] = {
-		    SV_TEXT("failed"), SV_TEXT("failed"), SV_TEXT("box_lost"),
-		    SV_NULL,           SV_NULL,           SV_NULL,
-		    SV_I64(0),         SV_I64(0),         SV_TEXT(w->found.out->ids[i])};
+		struct store_value end[] = {SV_TEXT("failed"),
+					    SV_TEXT("failed"),
+					    SV_TEXT("box_lost"),
+					    SV_NULL,
+					    SV_NULL,
+					    SV_NULL,
+					    SV_I64(0),
+					    SV_I64(0),
+					    SV_TEXT(""),
+					    SV_TEXT(w->found.out->ids[i])};
 
 		if (store_exec(db, STMT_RUN_END, end, ARRAY_LEN(end), NULL, e) != 0 ||
 		    delete_job(db, w->found.job_ids[i], e) != 0)

@@ -36,6 +36,24 @@ void client_close(struct client *client)
 	client->error = NULL;
 }
 
+int client_fail(const struct ctl *ctl, struct client *client, const struct err *e)
+{
+	int status = CTL_EXIT_FAILED;
+
+	if (ctl->json && client->error != NULL) {
+		scope_json json_t *body =
+		    json_pack("{s:s, s:s, s:O}", "error", err_code_name(e->code), "message",
+			      e->text, "server", client->error);
+
+		(void)json_dumpf(body, stderr, JSON_COMPACT);
+		(void)fputc('\n', stderr);
+	} else {
+		status = ctl_fail(ctl, e);
+	}
+	client_close(client);
+	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : status;
+}
+
 /* The URL of a path; a slash at the end of CORDON_URL does no harm. */
 static void make_url(const struct client *client, const char *path, char *out, size_t size)
 {

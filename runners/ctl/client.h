@@ -19,6 +19,9 @@ struct client {
 
 int client_open(struct client *out, struct err *e);
 void client_close(struct client *client);
+/* As ctl_fail for a call that was refused; with --json the server's own error object is in it.
+ * Closes the client and returns the exit code. */
+int client_fail(const struct ctl *ctl, struct client *client, const struct err *e);
 
 /*
  * A JSON request; *out is the answer's body for a 2xx status. Other statuses are errors with the

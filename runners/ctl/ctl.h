@@ -35,6 +35,7 @@ ctl_command ctl_runs;
 ctl_command ctl_logs;
 ctl_command ctl_cancel;
 ctl_command ctl_artifacts;
+ctl_command ctl_trace;
 ctl_command ctl_doctor;
 
 /* Takes "--name VALUE" or "--name=VALUE" out of the words; NULL if absent. Exits the reading at

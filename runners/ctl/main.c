@@ -3,9 +3,10 @@
  *
  * Theory of operation. One process, one command, no state. `migrate`, `key`, `policy`, `sweep`,
  * `image`, `doctor` work on the host and read the policy file; they connect to the database as the
- * user who calls them. `run`, `runs` and `logs` are a client like any other: they speak HTTPS with
- * a key from the environment (CORDON_URL, CORDON_API_KEY, CORDON_CA) and never see the policy. Keys
- * are never taken from the command line, where every user of the host could read them.
+ * user who calls them. `run`, `runs`, `logs`, `trace` and the like are a client like any other:
+ * they speak HTTPS with a key from the environment (CORDON_URL, CORDON_API_KEY, CORDON_CA) and
+ * never see the policy. Keys are never taken from the command line, where every user of the host
+ * could read them.
  */
 #include "runners/ctl/ctl.h"
 
@@ -42,6 +43,8 @@ static const struct command commands[] = {
     {"cancel", ctl_cancel, false, "cancel RUN: end it; waits until it has ended"},
     {"artifacts", ctl_artifacts, false,
      "artifacts RUN [NAME [--to FILE]]: what a run made; with a name download it (--to -: to stdout)"},
+    {"trace", ctl_trace, false,
+     "trace RUN: where the time of a run went, step by step in microseconds"},
 };
 
 static void print_commands(FILE *out)

@@ -33,25 +33,6 @@ static void on_interrupt(int number)
 		_exit(130);
 }
 
-/* A refused call as JSON has the server's own error object. */
-static int fail_call(const struct ctl *ctl, struct client *client, const struct err *e)
-{
-	int status = CTL_EXIT_FAILED;
-
-	if (ctl->json && client->error != NULL) {
-		scope_json json_t *body =
-		    json_pack("{s:s, s:s, s:O}", "error", err_code_name(e->code), "message",
-			      e->text, "server", client->error);
-
-		(void)json_dumpf(body, stderr, JSON_COMPACT);
-		(void)fputc('\n', stderr);
-	} else {
-		status = ctl_fail(ctl, e);
-	}
-	client_close(client);
-	return e->code == ERR_NOT_FOUND ? CTL_EXIT_FOUND : status;
-}
-
 static void check_interrupt(void *arg)
 {
 	struct printer *p = arg;
@@ -126,7 +107,7 @@ static int final_status(const struct ctl *ctl, struct client *client, const char
 
 	(void)snprintf(path, sizeof(path), RUNS "/%s", id);
 	if (client_call(client, "GET", path, NULL, NULL, &run, &e) != 0)
-		return fail_call(ctl, client, &e);
+		return client_fail(ctl, client, &e);
 	code = json_object_get(run, "exit_code");
 	if (ctl->json)
 		ctl_print_json(json_incref(run));
@@ -216,7 +197,7 @@ int ctl_run(struct ctl *ctl)
 	if (client_open(&client, &e) != 0)
 		return ctl_fail(ctl, &e);
 	if (client_call(&client, "POST", RUNS, "respond-async", body, &run, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	printer.client = &client;
 	printer.id = text_of(run, "id");
 	if (proc_on_signal(SIGINT, on_interrupt, &e) != 0)
@@ -267,7 +248,7 @@ int ctl_runs(struct ctl *ctl)
 	if (client_open(&client, &e) != 0)
 		return ctl_fail(ctl, &e);
 	if (client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	if (ctl->json) {
 		ctl_print_json(json_incref(answer));
 		return 0;
@@ -298,14 +279,14 @@ int ctl_logs(struct ctl *ctl)
 	if (client_open(&client, &e) != 0)
 		return ctl_fail(ctl, &e);
 	if (client_call(&client, "GET", path, NULL, NULL, &run, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	if (!follow && str_equal(text_of(run, "finished_at"), "")) {
 		(void)fprintf(stderr, "cordonctl: run %s is %s: use -f to follow it\n", id,
 			      text_of(run, "phase"));
 		return CTL_EXIT_FOUND;
 	}
 	if (client_stream(&client, id, print_frame, NULL, &printer, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	/* how it ended is told; only `run` gives it as an exit code */
 	if (!ctl->json)
 		(void)final_status(ctl, &client, id);
@@ -331,7 +312,7 @@ int ctl_cancel(struct ctl *ctl)
 	if (client_open(&client, &e) != 0)
 		return ctl_fail(ctl, &e);
 	if (client_call(&client, "POST", path, NULL, NULL, &answer, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	canceled = json_is_true(json_object_get(answer, "cancelled"));
 	if (ctl->json)
 		ctl_print_json(json_incref(answer));
@@ -355,7 +336,7 @@ static int save_artifact(struct ctl *ctl, struct client *client, const char *id,
 	if (to == NULL)
 		to = base == NULL ? name : base + 1;
 	if (client_fetch(client, buf_text(&path), &bytes, &e) != 0)
-		return fail_call(ctl, client, &e);
+		return client_fail(ctl, client, &e);
 	if (str_equal(to, "-")
 		? fd_write_full(STDOUT_FILENO, buf_text(&bytes), bytes.len, &e) != 0
 		: fd_replace_file(AT_FDCWD, to, buf_text(&bytes), bytes.len, 0644, &e) != 0)
@@ -389,7 +370,7 @@ int ctl_artifacts(struct ctl *ctl)
 		return save_artifact(ctl, &client, id, name, to);
 	(void)snprintf(path, sizeof(path), RUNS "/%s/artifacts", id);
 	if (client_call(&client, "GET", path, NULL, NULL, &answer, &e) != 0)
-		return fail_call(ctl, &client, &e);
+		return client_fail(ctl, &client, &e);
 	items = json_object_get(answer, "items");
 	if (ctl->json)
 		ctl_print_json(json_incref(answer));

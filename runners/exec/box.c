@@ -71,6 +71,7 @@ static void answer(struct daemon *d, struct pending *p, const struct slot *s, en
 	box_fill_reply(&r, s);
 	r.tag = p->tag;
 	r.verb = p->verb;
+	r.warm = s->warm ? 1 : 0;
 	r.code = code;
 	r.sys = sys;
 	(void)snprintf(r.text, sizeof(r.text), "%s", text);

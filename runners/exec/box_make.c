@@ -123,6 +123,7 @@ void box_reset(struct daemon *d, struct slot *s, const struct box_request *reque
 	s->workspace_state = SLOT_WORKSPACE_NONE;
 	s->fresh_net = (request->flags & BOX_FRESH_NET) != 0;
 	take_request(s, request);
+	s->warm = false;
 	s->replied = false;
 	s->ready = false;
 	s->reaped = false;
@@ -186,6 +187,7 @@ static struct slot *choose(struct daemon *d, const struct box_request *request)
 
 	if (s != NULL) {
 		claim(s, request);
+		s->warm = true;
 		d->warm++;
 		return s;
 	}

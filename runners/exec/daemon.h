@@ -97,6 +97,7 @@ struct slot {
 	struct watch control;
 	bool pooled;             /* built ahead, not assigned */
 	bool claimed;            /* pooled, being built, and a create waits for it */
+	bool warm;               /* it waited built when the create came */
 	int parts[ZYGOTE_PARTS]; /* of a waiting box; -1 */
 	struct netns netns;
 	struct watch pidfd;

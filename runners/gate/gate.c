@@ -37,6 +37,13 @@ bool gate_recently_ended(const struct gate *gate, const char *id)
 	return str_equal(slot->id, id) && clock_monotonic_us() - slot->at_us < RECENT_US;
 }
 
+int64_t gate_ended_us(const char *id)
+{
+	const struct recent *slot = recent_slot(id);
+
+	return str_equal(slot->id, id) ? slot->at_us : 0;
+}
+
 static int by_id(const void *a, const void *b)
 {
 	const struct watched *x = a;
@@ -117,6 +124,10 @@ void gate_noticed(struct gate *gate, const struct notice *notice)
 
 	if (!str_equal(notice->kind, "run"))
 		return;
+	if (notice->hint == NOTICE_TRACE) {
+		sql_trace(gate->sql, notice->id, notice->part);
+		return;
+	}
 	if (notice->hint == NOTICE_ENDED) {
 		struct recent *slot = recent_slot(notice->id);
 
@@ -128,6 +139,7 @@ void gate_noticed(struct gate *gate, const struct notice *notice)
 		return;
 	switch (notice->hint) {
 	case NOTICE_ENDED:
+		run->ended_us = clock_monotonic_us();
 		release_holds(run, false);
 		/* streams need the row for their last frame; an older answer may be under way */
 		if (run->streams.count > 0) {
@@ -144,6 +156,7 @@ void gate_noticed(struct gate *gate, const struct notice *notice)
 		break;
 	case NOTICE_QUEUED:
 	case NOTICE_CANCEL:
+	case NOTICE_TRACE:
 		break;
 	}
 }
@@ -158,6 +171,8 @@ void gate_learned(struct gate *gate, const struct run_end *end)
 	if (!end->found || run_phase_terminal(end->phase)) {
 		run->end = *end;
 		run->ended = true;
+		if (run->ended_us == 0)
+			run->ended_us = clock_monotonic_us();
 		release_holds(run, false);
 		wake_streams(run);
 	} else if (end->phase == RUN_RUNNING) {

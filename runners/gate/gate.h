@@ -38,8 +38,9 @@ struct watched {
 	char id[IDENT_UUID_SIZE];
 	lws_dll2_owner_t holds;
 	lws_dll2_owner_t streams;
-	bool asked; /* a question to the SQL thread is under way */
-	bool ended; /* end is filled */
+	bool asked;       /* a question to the SQL thread is under way */
+	bool ended;       /* end is filled */
+	int64_t ended_us; /* when its end was noticed; 0 not yet */
 	struct run_end end;
 };
 
@@ -53,6 +54,8 @@ struct hold {
 	struct watched *run;
 	bool until_running;
 	bool released;
+	bool traced; /* of the request that made the run */
+	int64_t parked_us;
 	char path[GATE_PATH_BYTES]; /* behind /internal/hold */
 	char args[GATE_ARGS_BYTES];
 };
@@ -110,6 +113,8 @@ void gate_compare(struct gate *gate);
 void gate_compare_start(struct gate *gate);
 /* True when a recent notice said that this run has ended. */
 bool gate_recently_ended(const struct gate *gate, const char *id);
+/* When that notice came; 0: there was none. */
+int64_t gate_ended_us(const char *id);
 
 /* --- hold.c, stream.c: the two protocols
  * ---------------------------------------------------------------------- */
@@ -134,6 +139,8 @@ void sql_stop(struct sql_thread *sql);
 void sql_ask(struct sql_thread *sql, const char *id);
 /* The keys of the open streams, to be checked every second; replaces the last list. */
 void sql_watch_keys(struct sql_thread *sql, const char (*keys)[GATE_KEY_BYTES], size_t count);
+/* A part of a run's trace, written with others about once a second. */
+void sql_trace(struct sql_thread *sql, const char *run_id, const char *part);
 /* Handles what the thread has put (in the loop thread). */
 void sql_collect(struct gate *gate);
 

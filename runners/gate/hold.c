@@ -115,6 +115,7 @@ static int read_request(struct hold *hold, const char *path, char id[IDENT_UUID_
 	if (!argument(hold->args, "until", text, sizeof(text)) ||
 	    num_i64("until", text, 0, INT64_MAX, out_until_ms, e) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "no until");
+	hold->traced = argument(hold->args, "tr", text, sizeof(text));
 	hold->until_running = argument(hold->args, "f", text, sizeof(text)) && str_equal(text, "r");
 	return 0;
 }
@@ -138,6 +139,9 @@ static int park(struct lws *wsi, struct hold *hold, const char *path)
 	hold->run = gate_watch(gate, id);
 	if (hold->run == NULL)
 		return -1;
+	hold->parked_us = clock_monotonic_us();
+	if (hold->run->ended_us == 0)
+		hold->run->ended_us = gate_ended_us(id);
 	lws_dll2_add_tail(&hold->in_run, &hold->run->holds);
 	lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
 	/* the deadline is real time; from here on only the monotonic clock counts */
@@ -166,6 +170,21 @@ static void leave(struct hold *hold)
 	hold->run = NULL;
 }
 
+static void tell_trace(const struct hold *hold)
+{
+	struct trace trace;
+	char part[TRACE_PART_BYTES];
+
+	if (!hold->traced)
+		return;
+	trace_init(&trace);
+	trace_mark_at(&trace, TRACE_PARKED, hold->parked_us);
+	trace_mark_at(&trace, TRACE_END_NOTICED, hold->run->ended_us);
+	trace_mark(&trace, TRACE_RELEASED);
+	if (trace_encode(&trace, TRACE_PARKED, TRACE_RELEASED, part))
+		sql_trace(hold->gate->sql, hold->run->id, part);
+}
+
 /* The redirect to the render location. */
 static int answer(struct lws *wsi, const struct hold *hold)
 {
@@ -180,7 +199,12 @@ static int answer(struct lws *wsi, const struct hold *hold)
 	    lws_add_http_common_headers(wsi, HTTP_STATUS_OK, NULL, 0, &p, end) != 0 ||
 	    lws_add_http_header_by_name(wsi, (const unsigned char *)"x-accel-redirect:",
 					(const unsigned char *)url, length, &p, end) != 0 ||
-	    lws_finalize_write_http_header(wsi, start, &p, end) != 0)
+	    lws_finalize_http_header(wsi, &p, end) != 0)
+		return -1;
+	/* the other side may be quicker than we are, and behind the answer the hold's memory may be
+	 * gone */
+	tell_trace(hold);
+	if (lws_write(wsi, start, (size_t)(p - start), LWS_WRITE_HTTP_HEADERS) < 0)
 		return -1;
 	return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
 }

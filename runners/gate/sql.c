@@ -1,14 +1,15 @@
 /*
  * The SQL thread: answers the loop's questions about runs in batches, checks the keys of open
- * streams every second and sweeps: queue time-outs, dead runners, idempotency rows. It owns the
- * connection; the loop never waits for it. While the database is away the questions stay, and it
- * tries again every 300 ms.
+ * streams every second and sweeps: queue time-outs, dead runners, idempotency rows. Tails of traces
+ * (tails.h) are written each second. It owns the connection; the loop never waits for it. While the
+ * database is away the questions stay, and it tries again every 300 ms.
  */
 #include "runners/base/clock.h"
 #include "runners/base/log.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/gate/gate.h"
+#include "runners/gate/tails.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@
 #define RETRY_US    (300 * CLOCK_US_PER_MS)
 #define KEYS_US     CLOCK_US_PER_S
 #define RUNNERS_US  CLOCK_US_PER_S
+#define TAILS_US    CLOCK_US_PER_S
 #define IDEM_US     (30 * CLOCK_US_PER_S)
 
 struct id_list {
@@ -39,6 +41,7 @@ struct sql_thread {
 	size_t key_count;
 	char (*revoked)[GATE_KEY_BYTES]; /* thread to loop */
 	size_t revoked_count;
+	struct tails tails; /* loop to thread */
 	struct gate *gate;
 	/* the thread's own */
 	struct store *db;
@@ -49,6 +52,7 @@ struct sql_thread {
 	int64_t next_keys_us;
 	int64_t next_runners_us;
 	int64_t next_idem_us;
+	int64_t next_tails_us;
 	bool was_down;
 };
 
@@ -270,6 +274,27 @@ static int sweep_runners(struct sql_thread *sql, struct err *e)
 	return 0;
 }
 
+void sql_trace(struct sql_thread *sql, const char *run_id, const char *part)
+{
+	(void)pthread_mutex_lock(&sql->lock);
+	tails_add(&sql->tails, run_id, part);
+	(void)pthread_mutex_unlock(&sql->lock);
+}
+
+static int write_tails(struct sql_thread *sql, struct err *e)
+{
+	struct tails tails;
+	int result;
+
+	(void)pthread_mutex_lock(&sql->lock);
+	tails = sql->tails;
+	memset(&sql->tails, 0, sizeof(sql->tails));
+	(void)pthread_mutex_unlock(&sql->lock);
+	result = tails_write(&tails, sql->db, e);
+	tails_release(&tails);
+	return result;
+}
+
 static int sweep_all(struct sql_thread *sql, struct err *e)
 {
 	int64_t now = clock_monotonic_us();
@@ -289,6 +314,11 @@ static int sweep_all(struct sql_thread *sql, struct err *e)
 	if (now >= sql->next_runners_us) {
 		sql->next_runners_us = now + RUNNERS_US;
 		if (sweep_runners(sql, e) != 0)
+			return -1;
+	}
+	if (now >= sql->next_tails_us) {
+		sql->next_tails_us = now + TAILS_US;
+		if (write_tails(sql, e) != 0)
 			return -1;
 	}
 	if (now >= sql->next_idem_us) {
@@ -338,6 +368,11 @@ static void *run_thread(void *arg)
 			sql->was_down = failed;
 		}
 	}
+	if (!failed) {
+		struct err ignored = ERR_INIT;
+
+		(void)write_tails(sql, &ignored);
+	}
 	return NULL;
 }
 
@@ -375,6 +410,7 @@ void sql_stop(struct sql_thread *sql)
 	(void)pthread_mutex_unlock(&sql->lock);
 	(void)pthread_join(sql->thread, NULL);
 	store_close(sql->db);
+	tails_release(&sql->tails);
 	mem_free(sql->asked.ids);
 	mem_free(sql->answers);
 	mem_free(sql->keys);

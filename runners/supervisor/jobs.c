@@ -78,9 +78,14 @@ void jobs_capacity(struct jobs *jobs, unsigned int free)
 	poke(jobs);
 }
 
-void jobs_look(struct jobs *jobs)
+void jobs_look(struct jobs *jobs, const char *run_id)
 {
+	struct noticed *slot;
+
 	(void)pthread_mutex_lock(&jobs->lock);
+	slot = &jobs->noticed[jobs->noticed_next++ % NOTICED_SLOTS];
+	(void)snprintf(slot->run_id, sizeof(slot->run_id), "%s", run_id);
+	slot->at_us = clock_monotonic_us();
 	jobs->look = true;
 	poke(jobs);
 }
@@ -216,6 +221,7 @@ static int beat(struct jobs *jobs, struct err *e)
 
 struct claim_work {
 	struct jobs *jobs;
+	int64_t begun_us;
 	unsigned int most;
 	struct jobs_event found[CLAIM_BATCH];
 	size_t count;
@@ -327,6 +333,15 @@ static int put_back_unknown(struct jobs *jobs, struct claim_work *w, struct err 
 	return 0;
 }
 
+/* Under the lock. */
+static int64_t noticed_us(const struct jobs *jobs, const char *run_id)
+{
+	for (unsigned int i = 0; i < NOTICED_SLOTS; i++)
+		if (str_equal(jobs->noticed[i].run_id, run_id))
+			return jobs->noticed[i].at_us;
+	return 0;
+}
+
 static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_count, struct err *e)
 {
 	struct claim_work *w = mem_zalloc(1, sizeof(*w));
@@ -337,10 +352,21 @@ static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_co
 		return err_set(e, ERR_NOMEM, 0, "claim");
 	w->jobs = jobs;
 	w->most = most < CLAIM_BATCH ? most : CLAIM_BATCH;
+	w->begun_us = clock_monotonic_us();
 	result = store_retry(jobs->db, claim_body, w, e);
 	if (result == 0) {
+		int64_t now = clock_monotonic_us();
+
 		*out_count = (unsigned int)w->count;
 		(void)pthread_mutex_lock(&jobs->lock);
+		for (size_t i = 0; i < w->count; i++) {
+			struct jobs_event *event = &w->found[i];
+
+			trace_mark_at(&event->trace, TRACE_NOTICED,
+				      noticed_us(jobs, event->claim.run_id));
+			trace_mark_at(&event->trace, TRACE_CLAIM_BEGUN, w->begun_us);
+			trace_mark_at(&event->trace, TRACE_CLAIMED, now);
+		}
 		jobs->free -= jobs->free < w->count ? jobs->free : (unsigned int)w->count;
 		(void)pthread_mutex_unlock(&jobs->lock);
 		for (size_t i = 0; i < w->count; i++)
@@ -381,6 +407,7 @@ static int claim_all(struct jobs *jobs, struct err *e)
 
 struct end_work {
 	const struct run_result *result;
+	struct trace trace;
 	bool lost;
 };
 
@@ -414,6 +441,7 @@ static int end_body(struct store *db, void *arg, struct err *e)
 				     SV_BYTES(r->claim.token, sizeof(r->claim.token))};
 	struct store_value job[] = {SV_I64((int64_t)r->claim.job_id)};
 	struct store_value back[] = {SV_TEXT(r->claim.run_id)};
+	char part[TRACE_PART_BYTES];
 	struct store_value run[] = {SV_TEXT(run_phase_name(r->phase)),
 				    SV_TEXT(r->ours ? "failed" : "finished"),
 				    SV_TEXT(r->message),
@@ -422,10 +450,15 @@ static int end_body(struct store *db, void *arg, struct err *e)
 				    SV_TEXT(r->usage),
 				    SV_I64((int64_t)r->log_bytes),
 				    SV_I64((int64_t)r->artifact_bytes),
+				    SV_NULL,
 				    SV_TEXT(r->claim.run_id)};
 	uint64_t changed = 0;
-	int got = store_query_row(db, STMT_JOB_HELD, held, ARRAY_LEN(held), e);
+	int got;
 
+	trace_mark(&w->trace, TRACE_END_BEGUN);
+	(void)trace_encode(&w->trace, TRACE_NOTICED, TRACE_END_BEGUN, part);
+	run[ARRAY_LEN(run) - 2] = SV_TEXT(part);
+	got = store_query_row(db, STMT_JOB_HELD, held, ARRAY_LEN(held), e);
 	store_done(db);
 	w->lost = got == 0;
 	if (got <= 0)
@@ -447,7 +480,8 @@ static int end_body(struct store *db, void *arg, struct err *e)
  * that as `lost`. */
 static int save_end(struct jobs *jobs, const struct run_result *result, struct err *e)
 {
-	struct end_work w = {.result = result};
+	struct end_work w = {.result = result, .trace = result->trace};
+	struct jobs_event saved = {.kind = JOBS_SAVED, .claim = result->claim};
 	bool unknown = false;
 
 	for (;;) {
@@ -472,11 +506,13 @@ static int save_end(struct jobs *jobs, const struct run_result *result, struct e
 		(void)pthread_mutex_unlock(&jobs->lock);
 		return 0;
 	}
+	trace_mark(&w.trace, TRACE_END_COMMITTED);
 	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
 		  result->claim.request_id, result->claim.run_id, run_phase_name(result->phase),
 		  result->message);
 	(void)notify_send(&jobs->to_gate, "run", result->claim.run_id, NOTICE_ENDED);
-	jobs_put_simple(jobs, JOBS_SAVED, result->claim.run_id);
+	saved.trace = w.trace;
+	jobs_put(jobs, &saved);
 	return 0;
 }
 

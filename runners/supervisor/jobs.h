@@ -15,6 +15,7 @@
 #include "runners/base/ident.h"
 #include "runners/base/state.h"
 #include "runners/core/policy.h"
+#include "runners/core/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,6 +54,7 @@ struct run_result {
 	uint64_t artifact_bytes;
 	struct ended_artifact *artifacts; /* mem; ordinal = index */
 	size_t artifact_count;
+	struct trace trace;
 };
 
 enum jobs_event_kind {
@@ -71,7 +73,8 @@ struct jobs_event {
 	struct claim claim; /* JOBS_CLAIMED; else only run_id */
 	char *spec;         /* JOBS_CLAIMED: job.spec, mem, the receiver's */
 	size_t spec_length;
-	bool other_boot; /* JOBS_ADOPTED: the host was started anew since the claim */
+	bool other_boot;    /* JOBS_ADOPTED: the host was started anew since the claim */
+	struct trace trace; /* JOBS_CLAIMED, JOBS_SAVED: what this thread saw of the run */
 };
 
 struct jobs;
@@ -88,8 +91,8 @@ int jobs_fd(const struct jobs *jobs);
 bool jobs_next(struct jobs *jobs, struct jobs_event *out);
 /* How many more runs the loop takes; 0 stops claiming. Raising it looks at once. */
 void jobs_capacity(struct jobs *jobs, unsigned int free);
-/* Look for queued jobs now (a notice came). */
-void jobs_look(struct jobs *jobs);
+/* Look for queued jobs now: a notice of this run came. */
+void jobs_look(struct jobs *jobs, const char *run_id);
 /* Write phase running: now, or with the next beat. */
 void jobs_running(struct jobs *jobs, const struct claim *claim, bool now);
 /* Look for cancel wishes now. */

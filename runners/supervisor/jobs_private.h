@@ -23,6 +23,14 @@ struct running_node {
 	struct claim claim;
 };
 
+#define NOTICED_SLOTS 64
+
+/* When the notice of a run came, for its trace; the oldest one gives way. */
+struct noticed {
+	char run_id[IDENT_UUID_SIZE];
+	int64_t at_us;
+};
+
 struct jobs {
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -39,6 +47,8 @@ struct jobs {
 	bool look_wishes;
 	bool running_now;
 	bool stop;
+	struct noticed noticed[NOTICED_SLOTS];
+	unsigned int noticed_next;
 	/* the thread's own */
 	const struct policy *policy;
 	char instance[IDENT_UUID_SIZE];

@@ -255,7 +255,7 @@ static void notice_read(struct supervisor *sup, int slot)
 		if (got == 0)
 			return;
 		if (notice.hint == NOTICE_QUEUED)
-			jobs_look(sup->jobs);
+			jobs_look(sup->jobs, notice.id);
 		else if (notice.hint == NOTICE_CANCEL)
 			jobs_look_wishes(sup->jobs);
 	}
@@ -307,7 +307,9 @@ static void handle_jobs(struct supervisor *sup)
 			result_remove(sup->policy, event.claim.run_id);
 			task = find_run(sup, event.claim.run_id);
 			if (task != NULL)
-				task_saved(task);
+				task_saved(task, &event.trace);
+			else if (event.kind == JOBS_SAVED)
+				task_tell_trace(sup, event.claim.run_id, &event.trace);
 			break;
 		}
 	}

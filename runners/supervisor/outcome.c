@@ -164,6 +164,7 @@ struct run_result *outcome_make(struct task *task)
 	if (r == NULL)
 		return NULL;
 	r->claim = task->claim;
+	r->trace = task->trace;
 	judge(task, r);
 	used = strlen(r->message);
 	if (task->has_stats && task->stats.pids_limit_hits > 0 && !r->ours)

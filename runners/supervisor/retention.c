@@ -76,6 +76,7 @@ static int rows_body(struct store *db, void *arg, struct err *e)
 		struct store_value id[] = {SV_TEXT(w->ids[i])};
 
 		if (store_exec(db, STMT_ARTIFACT_DELETE, id, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_RUN_TRACE_DELETE, id, 1, NULL, e) != 0 ||
 		    store_exec(db, STMT_RUN_DELETE, id, 1, NULL, e) != 0)
 			got = -1;
 	}

@@ -97,6 +97,7 @@ int task_send_command(struct task *task, struct err *e)
 	if (send_files(task, e) != 0 || mark_sent(task, e) != 0 ||
 	    agent_exec(&task->agent, EXEC_CHANNEL, &exec, e) != 0)
 		return -1;
+	trace_mark(&task->trace, TRACE_EXEC_SENT);
 	task->state = TASK_STARTING;
 	task_agent_watch(task);
 	return 0;

@@ -110,6 +110,7 @@ struct task {
 	int64_t notice_us;           /* when an output notice is due; 0 none */
 	int64_t last_notice_us;
 	struct collection collection;
+	struct trace trace;
 };
 
 struct supervisor {
@@ -154,8 +155,10 @@ void task_free(struct task *task);
 /* The command has ended and nothing more is to be read: asks for the usage, hands the result over,
  * then removes the box. */
 void task_conclude(struct task *task);
-/* The database has the result, or refuses it. */
-void task_saved(struct task *task);
+/* The database has the result, or refuses it; trace: what the SQL thread saw of it. */
+void task_saved(struct task *task, const struct trace *trace);
+/* What came after the end was committed, to the gate. */
+void task_tell_trace(struct supervisor *sup, const char *run_id, const struct trace *trace);
 /* Removes the box; collection, if any, ends. */
 void task_destroy(struct task *task);
 void task_stop(struct task *task, enum task_stop why);

@@ -98,6 +98,7 @@ static void on_started(void *ctx, uint32_t channel, uint32_t pid)
 	if (channel != EXEC_CHANNEL || task->state != TASK_STARTING)
 		return;
 	task->state = TASK_RUNNING;
+	trace_mark_at(&task->trace, TRACE_STARTED, now);
 	task->started = true;
 	if (output_start(&task->output, now, &e) != 0) {
 		store_broke(task, &e);
@@ -141,6 +142,7 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 	if (channel != EXEC_CHANNEL || task->exited ||
 	    (task->state != TASK_STARTING && task->state != TASK_RUNNING))
 		return;
+	trace_mark(&task->trace, TRACE_EXITED);
 	task->exited = true;
 	task->exit = *status;
 	task->kill_deadline_us = 0;
@@ -150,6 +152,7 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 		store_broke(task, &e);
 		return;
 	}
+	trace_mark(&task->trace, TRACE_DRAINED);
 	task->output.heartbeat_us = 0;
 	/* The status stays with the agent until the box goes: a runner that comes after us finds it
 	 * there. */
@@ -244,6 +247,7 @@ static void send_create(struct task *task)
 
 	if (!task->sup->box_open)
 		return;
+	trace_mark(&task->trace, TRACE_BOX_ASKED);
 	if (boxclient_create(&task->sup->box, task->serial * 4 + WHAT_CREATE, task->claim.run_id,
 			     task->spec.image, &limits, CREATE_DEADLINE_MS, &e) == 0)
 		task->state = TASK_CREATING;
@@ -262,6 +266,7 @@ struct task *task_enter(struct supervisor *sup, struct jobs_event *event)
 		return NULL;
 	}
 	task->other_boot = event->other_boot;
+	task->trace = event->trace;
 	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
 	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
 			(uint64_t)task->spec.log_bytes,
@@ -330,6 +335,7 @@ static void created(struct task *task, const struct box_reply *reply)
 		task_finish(task);
 		return;
 	}
+	trace_mark(&task->trace, reply->warm != 0 ? TRACE_BOX_WARM : TRACE_BOX_COLD);
 	task->has_box = true;
 	task->slot = reply->slot;
 	if (task->stop != STOP_NONE) {
@@ -355,6 +361,7 @@ static void counted(struct task *task, const struct box_reply *reply)
 		task_destroy(task);
 		return;
 	}
+	trace_mark(&task->trace, TRACE_COUNTED);
 	task->stats = reply->stats;
 	task->has_stats = true;
 	/* what the command left running ends now, not when the database has answered */
@@ -367,10 +374,21 @@ static void counted(struct task *task, const struct box_reply *reply)
 		task_destroy(task);
 }
 
-void task_saved(struct task *task)
+void task_saved(struct task *task, const struct trace *trace)
 {
-	if (task->state == TASK_SAVING)
-		task_destroy(task);
+	if (task->state != TASK_SAVING)
+		return;
+	trace_mark_at(&task->trace, TRACE_END_COMMITTED, trace->at_us[TRACE_END_COMMITTED]);
+	task_destroy(task);
+}
+
+void task_tell_trace(struct supervisor *sup, const char *run_id, const struct trace *trace)
+{
+	char part[TRACE_PART_BYTES];
+
+	if (trace->at_us[TRACE_END_COMMITTED] != 0 &&
+	    trace_encode(trace, TRACE_END_COMMITTED, TRACE_BOX_DESTROYED, part))
+		(void)notify_trace(&sup->to_gate, run_id, part);
 }
 
 void task_box_reply(struct task *task, unsigned int what, const struct box_reply *reply)
@@ -380,6 +398,7 @@ void task_box_reply(struct task *task, unsigned int what, const struct box_reply
 	} else if (what == WHAT_STATS && task->state == TASK_COUNTING) {
 		counted(task, reply);
 	} else if (what == WHAT_DESTROY && task->state == TASK_DESTROYING) {
+		trace_mark(&task->trace, TRACE_BOX_DESTROYED);
 		if (reply->code == BOX_OK) {
 			task->stats = reply->stats;
 			task->has_stats = true;
@@ -467,6 +486,7 @@ static void save_result(struct task *task)
 		log_err(LOG_WARNING, "result_save", &e, "run=%s", task->claim.run_id);
 	if (result == NULL)
 		return;
+	trace_mark(&task->trace, TRACE_RESULT_SAVED);
 	/* the list of artifacts goes on with the task */
 	task->collection.done = result->artifacts;
 	task->collection.done_count = result->artifact_count;
@@ -495,6 +515,8 @@ void task_conclude(struct task *task)
 {
 	struct err e = ERR_INIT;
 
+	if (task->state == TASK_COLLECTING)
+		trace_mark(&task->trace, TRACE_COLLECTED);
 	close_run(task);
 	if (task->exited && !task->store_failed && task->agent_open && task->sup->box_open &&
 	    boxclient_verb(&task->sup->box, BOX_STATS, task->serial * 4 + WHAT_STATS, task->slot,
@@ -558,6 +580,8 @@ void task_finish(struct task *task)
 	agent_drop(task);
 	if (!task->handed)
 		(void)hand_over(task);
+	else
+		task_tell_trace(task->sup, task->claim.run_id, &task->trace);
 }
 
 void task_stop(struct task *task, enum task_stop why)

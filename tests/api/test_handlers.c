@@ -441,6 +441,8 @@ static void test_faults(void)
 	    "list");
 	(void)snprintf(path, sizeof(path), BASE "/runs/%s/artifacts", id);
 	fault(&(struct call){.method = "GET", .path = path, .key = alice}, "artifacts");
+	(void)snprintf(path, sizeof(path), BASE "/runs/%s/trace", id);
+	fault(&(struct call){.method = "GET", .path = path, .key = alice}, "trace");
 	(void)snprintf(path, sizeof(path), BASE "/runs/%s/stream", id);
 	(void)snprintf(query, sizeof(query), "token=%s&from_seq=7", alice);
 	fault(&(struct call){.method = "GET", .path = path, .query = query}, "stream");

@@ -46,6 +46,7 @@ static void test_b19_foreign(void)
 		same_answer(strangers[i], "POST", "/cancel", id, "run_not_found");
 		same_answer(strangers[i], "GET", "/artifacts", id, "run_not_found");
 		same_answer(strangers[i], "GET", "/artifacts/x", id, "run_not_found");
+		same_answer(strangers[i], "GET", "/trace", id, "run_not_found");
 		same_answer(strangers[i], "GET", "/stream", id, "run_not_found");
 	}
 	/* the stream is for the exact owner only */

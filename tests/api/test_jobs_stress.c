@@ -239,6 +239,7 @@ static int end_body(struct store *db, void *arg, struct err *e)
 				    SV_TEXT("{}"),
 				    SV_I64(1),
 				    SV_I64(1),
+				    SV_TEXT("00000001@1w0;"),
 				    SV_TEXT(one->run_id)};
 	struct store_value usage[] = {SV_TEXT(one->tenant), SV_TEXT(one->user), SV_I64(1)};
 	uint64_t changed = 0;

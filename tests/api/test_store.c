@@ -67,6 +67,7 @@ static void insert_run(const char *id, uint64_t job)
 				   SV_NULL,
 				   SV_NULL,
 				   SV_NULL,
+				   SV_NULL,
 				   SV_I64(0)};
 
 	CU_ASSERT_EQUAL_FATAL(store_exec(db, STMT_RUN_INSERT, in, ARRAY_LEN(in), NULL, &e), 0);

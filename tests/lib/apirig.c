@@ -168,6 +168,10 @@ void api_forget(struct store *db, const char *tenant)
 	    db,
 	    "DELETE FROM artifact WHERE run_id IN (SELECT id FROM run WHERE tenant LIKE '%s%%')",
 	    tenant);
+	api_sql(
+	    db,
+	    "DELETE FROM run_trace WHERE run_id IN (SELECT id FROM run WHERE tenant LIKE '%s%%')",
+	    tenant);
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
 		api_sql(db, "DELETE FROM %s WHERE tenant LIKE '%s%%'", tables[i], tenant);
 	api_sql(db, "DELETE FROM tenant WHERE id LIKE '%s%%'", tenant);

@@ -74,6 +74,9 @@ void call(const struct call *c, struct answer *a)
 		request.headers[request.header_count++] = c->more[i];
 	memset(a, 0, sizeof(*a));
 	http_response_init(&a->response);
+	trace_init(&api.context.trace);
+	trace_mark(&api.context.trace, TRACE_ACCEPTED);
+	api.context.traced_run[0] = '\0';
 	router_serve(&api.context, &request, &a->response);
 	CU_ASSERT_FALSE(a->response.failed);
 	a->code = "";

@@ -383,9 +383,17 @@ static void test_hold(void)
 	CU_ASSERT(back.until_running);
 	CU_ASSERT_EQUAL(back.tries, 2);
 	CU_ASSERT_FALSE(back.gone);
-	(void)snprintf(query, sizeof(query), "%s&gone=1", strchr(url, '?') + 1);
+	CU_ASSERT_FALSE(back.traced);
+	(void)snprintf(query, sizeof(query), "%s&gone=1&tr=1", strchr(url, '?') + 1);
 	CU_ASSERT_EQUAL(hold_parse(&request, &back, &e), 0);
 	CU_ASSERT(back.gone);
+	CU_ASSERT(back.traced);
+	hold.traced = true;
+	http_response_reset(&response);
+	hold_redirect(&response, "node-1", ID, &hold, &caller);
+	url = http_response_get(&response, "X-Accel-Redirect");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(url);
+	CU_ASSERT(strstr(url, "&n=2&tr=1") != NULL);
 	request.internal = false;
 	CU_ASSERT_EQUAL(hold_parse(&request, &back, &e), -1);
 	http_response_release(&response);

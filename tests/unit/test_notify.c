@@ -52,6 +52,11 @@ static void test_both_ends(void)
 	}
 	CU_ASSERT_EQUAL(notify_receive(fd, &got, &e), 0);
 	CU_ASSERT_EQUAL(e.code, ERR_NONE);
+	CU_ASSERT(notify_trace(&n, ID, "00000001@1a0;"));
+	CU_ASSERT_EQUAL(notify_receive(fd, &got, &e), 1);
+	ASSERT_TEXT(got.id, ID);
+	CU_ASSERT_EQUAL(got.hint, NOTICE_TRACE);
+	ASSERT_TEXT(got.part, "00000001@1a0;");
 	/* what cannot be sent whole is not sent */
 	CU_ASSERT_FALSE(notify_send(&n, "a kind that is so long that the notice does not fit", ID,
 				    NOTICE_ENDED));
@@ -148,6 +153,13 @@ static void test_malformed(void)
 	    RAW("run " ID "\0e"),
 	    RAW("run " ID " \0"),
 	    RAW("run " ID " e and much more than a notice may have, which is cut"),
+	    RAW("run " ID " e 00000001@1a0;"),
+	    RAW("run " ID " t"),
+	    RAW("run " ID " t "),
+	    RAW("run " ID " t 00000001@1a0"),
+	    RAW("run " ID " t 00000001@1a0;\n"),
+	    RAW("run " ID " t 00000001@1a0;\0;"),
+	    RAW("run " ID " t00000001@1a0;"),
 	};
 	struct notice got;
 	size_t count = 0;

@@ -194,6 +194,8 @@ void router_serve(struct handler_context *context, const struct http_request *re
 	}
 	found = find_in(runs_routes, runs_route_count, request, &s);
 	if (found == 0)
+		found = find_in(fleet_routes, fleet_route_count, request, &s);
+	if (found == 0)
 		found = find_in(system_routes, system_route_count, request, &s);
 	if (found == 1) {
 		run_route(context, request, &s, response);

@@ -129,6 +129,7 @@ static void fill_limits(const struct policy *policy, const struct policy_tier *t
 	spec->tmp_bytes = policy->runs.tmp_mb << 20;
 	spec->pids = tier->pids;
 	spec->nofile = tier->nofile;
+	spec->fresh_network = tier->fresh_network;
 	spec->log_bytes = policy->runs.max_log_bytes;
 	spec->artifact_file_bytes = policy->runs.artifact_file_bytes;
 	spec->artifact_run_bytes = policy->runs.artifact_run_bytes;

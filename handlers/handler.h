@@ -90,6 +90,9 @@ struct route {
 extern const struct face face_runs;
 extern const struct route runs_routes[];
 extern const size_t runs_route_count;
+extern const struct face face_fleet;
+extern const struct route fleet_routes[];
+extern const size_t fleet_route_count;
 extern const struct route system_routes[];
 extern const size_t system_route_count;
 

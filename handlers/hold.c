@@ -19,10 +19,10 @@ void hold_redirect(struct http_response *response, const char *node, const char 
 	}
 	http_response_headerf(
 	    response, "X-Accel-Redirect",
-	    "/internal/hold/%s/run/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld%s", node, id,
-	    hold->as, (long long)hold->accepted_ms, (long long)hold->until_ms,
-	    hold->until_running ? "r" : "e", buf_text(&user), caller->key_id,
-	    (long long)hold->tries, hold->traced ? "&tr=1" : "");
+	    "/internal/hold/%s/%s/%s?as=%s&t0=%lld&until=%lld&f=%s&p=%s&k=%s&n=%lld%s", node,
+	    hold->kind == NULL ? "run" : hold->kind, id, hold->as, (long long)hold->accepted_ms,
+	    (long long)hold->until_ms, hold->until_running ? "r" : "e", buf_text(&user),
+	    caller->key_id, (long long)hold->tries, hold->traced ? "&tr=1" : "");
 }
 
 /* As http_query; -1 with e when memory ends. */

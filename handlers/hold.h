@@ -11,7 +11,8 @@
 #define HOLD_MAX_TRIES 2
 
 struct hold {
-	char as[16];         /* which answer: "run" or "cancel" */
+	const char *kind;    /* segment of the render path: whose answer; NULL: run */
+	char as[16];         /* which answer of it */
 	int64_t accepted_ms; /* real time */
 	int64_t until_ms;    /* real time; the gate releases then at the latest */
 	bool until_running;  /* release when the phase is running, too */

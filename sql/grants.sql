@@ -29,3 +29,11 @@ GRANT SELECT, UPDATE, DELETE ON run TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, DELETE ON artifact TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, UPDATE ON artifact_usage TO 'cordon-run'@'localhost';
 GRANT SELECT, DELETE ON run_trace TO 'cordon-run'@'localhost';
+
+GRANT SELECT, INSERT, UPDATE ON sandbox TO 'cordon-web'@'localhost';
+GRANT SELECT, INSERT ON operation TO 'cordon-web'@'localhost';
+GRANT SELECT, UPDATE ON sandbox TO 'cordon-gate'@'localhost';
+GRANT SELECT, UPDATE ON operation TO 'cordon-gate'@'localhost';
+GRANT SELECT, UPDATE, DELETE ON sandbox TO 'cordon-run'@'localhost';
+GRANT SELECT, INSERT, UPDATE, DELETE ON operation TO 'cordon-run'@'localhost';
+GRANT INSERT ON job TO 'cordon-run'@'localhost';

@@ -73,11 +73,19 @@ SELECT 1 FROM run JOIN job ON job.id = run.job_id WHERE run.id = ?;
 INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
 VALUES ('run', 'run', ?, ?, ?, ?, 0, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND);
 
+-- name: JOB_INSERT_EXEC
+INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
+VALUES ('exec', 'run', ?, ?, ?, ?, -1, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND);
+
+-- name: JOB_INSERT_OPERATION
+INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
+VALUES (?, 'operation', ?, ?, ?, ?, -1, 'queued', ?, ?, UTC_TIMESTAMP(6), NULL);
+
 -- name: RUN_INSERT
 INSERT INTO run (id, face, tenant, user_id, key_id, node, job_id, request_id, session_id, spec_version, runtime, runtime_version,
   base_image, image_digest, policy_hash, trust_level, network_policy, interactive, resume_from_seq, persona_id, workspace_id,
-  workspace_group_id, scope_snapshot_id, trace, phase, created_at, estimated_start_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', UTC_TIMESTAMP(6),
+  workspace_group_id, scope_snapshot_id, trace, sandbox_id, phase, created_at, estimated_start_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', UTC_TIMESTAMP(6),
   UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND);
 
 -- name: RUN_GET
@@ -96,13 +104,13 @@ SELECT job_id FROM run WHERE id = ?;
 SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
   trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
   exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
-FROM run WHERE tenant = ? AND user_id = ? AND id < ? ORDER BY id DESC LIMIT ?;
+FROM run WHERE tenant = ? AND user_id = ? AND id < ? AND face = 'runs' ORDER BY id DESC LIMIT ?;
 
 -- name: RUN_LIST_PHASE
 SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
   trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
   exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
-FROM run WHERE tenant = ? AND user_id = ? AND id < ? AND phase = ? ORDER BY id DESC LIMIT ?;
+FROM run WHERE tenant = ? AND user_id = ? AND id < ? AND face = 'runs' AND phase = ? ORDER BY id DESC LIMIT ?;
 
 -- name: RUN_WATCH
 SELECT id, phase, last_seq, exit_code, message FROM run
@@ -162,8 +170,14 @@ SELECT state FROM job WHERE id = ? FOR UPDATE;
 -- The order leaves out the columns that WHERE fixes: with VARBINARY columns in it MariaDB sorts, and then locks every queued row.
 
 -- name: JOB_CLAIM_NEXT
-SELECT id, object_id, tenant, user_id, attempt, spec, request_id FROM job FORCE INDEX (job_claim)
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind FROM job FORCE INDEX (job_claim)
 WHERE node = ? AND state = 'queued' ORDER BY rank, id LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- What needs no place of its own: commands in sandboxes, and the operations on them.
+
+-- name: JOB_CLAIM_FIRST
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind FROM job FORCE INDEX (job_claim)
+WHERE node = ? AND state = 'queued' AND rank < 0 ORDER BY rank, id LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- name: JOB_CLAIM
 UPDATE job SET state = 'claimed', claim_owner = ?, claim_token = ?, claimed_at = UTC_TIMESTAMP(6), attempt = attempt + 1 WHERE id = ?;
@@ -188,7 +202,8 @@ SELECT 1 FROM job WHERE id = ? AND state = 'queued' AND expires_at <= UTC_TIMEST
 SELECT id, object_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;
 
 -- name: JOB_TAKE_OVER
-SELECT id, object_id, tenant, user_id, attempt, spec, request_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED;
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind FROM job WHERE claim_owner = ?
+ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- name: JOB_QUEUED_EXISTS
 SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT 1;
@@ -256,3 +271,92 @@ SELECT RELEASE_LOCK('cordon_migrate');
 
 -- name: SCHEMA_PRESENT
 SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'schema_migration';
+
+-- Sandboxes. Lock order: tenant, job, sandbox, operation.
+
+-- name: SANDBOX_INSERT
+INSERT INTO sandbox (id, face, tenant, user_id, key_id, node, request_id, state, persistent, lifetime_sec, spec, request, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, UTC_TIMESTAMP(6));
+
+-- name: SANDBOX_GET
+SELECT id, face, tenant, user_id, node, state, error, persistent, lifetime_sec, spec, request, created_at, started_at, stopped_at,
+  expires_at, deleted_at FROM sandbox WHERE id = ?;
+
+-- name: SANDBOX_LIST
+SELECT id, face, tenant, user_id, node, state, error, persistent, lifetime_sec, spec, request, created_at, started_at, stopped_at,
+  expires_at, deleted_at FROM sandbox
+WHERE tenant = ? AND user_id = ? AND id < ? AND face = ? AND state <> 'deleted' ORDER BY id DESC LIMIT ?;
+
+-- name: SANDBOX_LOCK
+SELECT state, tenant, user_id, node, spec FROM sandbox WHERE id = ? FOR UPDATE;
+
+-- name: SANDBOX_COUNT_TENANT
+SELECT COUNT(*) FROM sandbox WHERE tenant = ? AND state <> 'deleted';
+
+-- name: SANDBOX_COUNT_NODE
+SELECT COUNT(*) FROM sandbox WHERE node = ? AND state IN ('pending', 'provisioning', 'running', 'stopping');
+
+-- name: SANDBOX_STATE
+UPDATE sandbox SET state = ? WHERE id = ?;
+
+-- Of the operation that is carried out.
+
+-- name: SANDBOX_DURING
+UPDATE sandbox SET state = ? WHERE id = (SELECT sandbox_id FROM operation WHERE operation.id = ?);
+
+-- name: SANDBOX_PENDING
+UPDATE sandbox SET state = 'pending', error = NULL WHERE id = ?;
+
+-- name: SANDBOX_STARTED
+UPDATE sandbox SET state = 'running', error = NULL, started_at = UTC_TIMESTAMP(6), stopped_at = NULL,
+  expires_at = UTC_TIMESTAMP(6) + INTERVAL lifetime_sec SECOND
+WHERE id = (SELECT sandbox_id FROM operation WHERE operation.id = ?);
+
+-- name: SANDBOX_ENDED
+UPDATE sandbox SET state = ?, error = ?, stopped_at = UTC_TIMESTAMP(6), expires_at = NULL,
+  deleted_at = IF(state = 'deleted', UTC_TIMESTAMP(6), NULL)
+WHERE id = (SELECT sandbox_id FROM operation WHERE operation.id = ?);
+
+-- name: SANDBOX_LOST
+UPDATE sandbox SET state = IF(persistent = 1, 'stopped', 'failed'), error = ?, stopped_at = UTC_TIMESTAMP(6), expires_at = NULL
+WHERE id = ? AND state = 'running';
+
+-- name: SANDBOX_HELD
+SELECT state IN ('pending', 'provisioning', 'running', 'stopping', 'deleting'), state <> 'deleted' FROM sandbox WHERE id = ?;
+
+-- name: SANDBOX_OF_NODE
+SELECT id FROM sandbox WHERE node = ? AND state = 'running' ORDER BY id;
+
+-- name: SANDBOX_EXPIRED
+SELECT id FROM sandbox WHERE state = 'running' AND expires_at <= UTC_TIMESTAMP(6) AND node = ?
+ORDER BY expires_at LIMIT 100;
+
+-- name: SANDBOX_OPERATION_LOST
+UPDATE sandbox SET state = 'failed', error = 'host_lost'
+WHERE id = (SELECT sandbox_id FROM operation WHERE operation.id = ?) AND state IN ('pending', 'provisioning', 'stopping', 'deleting');
+
+-- name: OPERATION_INSERT
+INSERT INTO operation (id, kind, sandbox_id, tenant, user_id, node, request_id, state, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'accepted', UTC_TIMESTAMP(6));
+
+-- name: OPERATION_GET
+SELECT id, kind, sandbox_id, tenant, user_id, node, state, error, created_at, started_at, finished_at FROM operation WHERE id = ?;
+
+-- name: OPERATION_LAST
+SELECT id, kind, state FROM operation WHERE sandbox_id = ? ORDER BY id DESC LIMIT 1;
+
+-- name: OPERATION_RUNNING
+UPDATE operation SET state = 'running', started_at = UTC_TIMESTAMP(6) WHERE id = ? AND state = 'accepted';
+
+-- name: OPERATION_END
+UPDATE operation SET state = ?, error = ?, finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND state IN ('accepted', 'running');
+
+-- name: OPERATION_WATCH
+SELECT id, state FROM operation
+WHERE id IN (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: RUN_RESULT
+SELECT result, sandbox_id FROM run WHERE id = ?;
+
+-- name: RUN_RESULT_SET
+UPDATE run SET result = ? WHERE id = ?;

@@ -275,8 +275,14 @@ static const char *or_null(const char *text)
 	return text[0] == '\0' ? NULL : text;
 }
 
+static bool is_in_sandbox(const struct run_create *r)
+{
+	return r->spec->sandbox != NULL && r->spec->sandbox[0] != '\0';
+}
+
 static int insert_run(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
 {
+	bool in_sandbox = is_in_sandbox(w->request);
 	const struct policy *policy = w->context->policy;
 	struct run_create *r = w->request;
 	struct run_row *row = &r->row;
@@ -288,13 +294,14 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 				    SV_BYTES(w->spec_text, w->spec_length),
 				    SV_TEXT(r->request_id),
 				    SV_I64(policy->queue.ttl_sec)};
-	struct store_value run[26];
+	struct store_value run[27];
 	char trace[TRACE_PART_BYTES];
 	size_t n = 0;
 
 	(void)trace_encode(&w->context->trace, TRACE_ACCEPTED, TRACE_LOCKED, trace);
 
-	if (store_exec(db, STMT_JOB_INSERT, job, ARRAY_LEN(job), NULL, e) != 0)
+	if (store_exec(db, in_sandbox ? STMT_JOB_INSERT_EXEC : STMT_JOB_INSERT, job, ARRAY_LEN(job),
+		       NULL, e) != 0)
 		return -1;
 	run[n++] = SV_TEXT(row->id);
 	run[n++] = SV_TEXT(r->face);
@@ -320,6 +327,7 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 	run[n++] = SV_TEXT(or_null(row->workspace_group_id));
 	run[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
 	run[n++] = SV_TEXT(or_null(trace));
+	run[n++] = SV_TEXT(in_sandbox ? r->spec->sandbox : NULL);
 	run[n++] = SV_I64(estimate_us);
 	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
 }
@@ -353,7 +361,8 @@ static int create_body(struct store *db, void *arg, struct err *e)
 		if (got != 0)
 			return got < 0 ? -1 : 0;
 	}
-	got = check_queue(db, w, &waiting, e);
+	/* a command in a sandbox waits for nothing but its agent */
+	got = is_in_sandbox(r) ? 0 : check_queue(db, w, &waiting, e);
 	if (got != 0)
 		return got < 0 ? -1 : 0;
 	if (insert_run(db, w, waiting, e) != 0)
@@ -364,7 +373,7 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	return 0;
 }
 
-static int check_space(const char *data_dir, int64_t min_free_pct, struct err *e)
+int op_check_space(const char *data_dir, int64_t min_free_pct, struct err *e)
 {
 	struct statvfs info;
 
@@ -444,7 +453,7 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 	memset(out, 0, sizeof(*out));
 	buf_init(&spec, LIMIT_SPEC_BYTES);
 	if (ident_uuid(request->row.id, e) != 0 ||
-	    check_space(context->policy->paths.data, context->policy->data.min_free_pct, e) != 0)
+	    op_check_space(context->policy->paths.data, context->policy->data.min_free_pct, e) != 0)
 		return -1;
 	if (request->blob != NULL && stage_blob(context, request, e) != 0)
 		return -1;

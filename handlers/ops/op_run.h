@@ -112,6 +112,9 @@ int op_artifact_list(struct handler_context *context, const char *run_id,
 int op_artifact_find(struct handler_context *context, const char *run_id, const char *path,
 		     size_t path_length, struct artifact_row *out, struct err *e);
 
+/* ERR_STORAGE when less than that part of the disk is free. */
+int op_check_space(const char *data_dir, int64_t min_free_pct, struct err *e);
+
 /* "2026-01-31 12:00:00.000000" of the database to ISO 8601; "" stays "". */
 void op_iso_time(char out[CLOCK_ISO_SIZE], const char *text);
 

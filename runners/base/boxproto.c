@@ -34,7 +34,7 @@ static int check_of_verb(const struct box_request *r, struct err *e)
 {
 	bool of_workspace = r->verb >= BOX_WORKSPACE_MAKE && r->verb <= BOX_WORKSPACE_INFO;
 
-	if ((r->flags & ~BOX_FRESH_NET) != 0)
+	if ((r->flags & ~(BOX_FRESH_NET | BOX_SHARED_PROC)) != 0)
 		return err_set(e, ERR_INVALID, 0, "flags that nobody knows");
 	if (r->lifetime_ms > BOX_LIFETIME_MAX_MS ||
 	    (r->verb == BOX_MAINTAIN && r->lifetime_ms == 0))

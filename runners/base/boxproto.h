@@ -99,12 +99,15 @@ struct box_request {
 	struct box_limits limits;        /* create */
 	char workspace[BOX_RUN_ID_SIZE]; /* create, maintain: one that stays, empty for none;
 					    BOX_WORKSPACE_* */
-	uint32_t flags;                  /* create: BOX_FRESH_NET */
+	uint32_t flags;                  /* create: BOX_FRESH_NET, BOX_SHARED_PROC */
 	uint32_t
 	    lifetime_ms; /* create, maintain: it is ended then; 0 is for ever, for create only */
 };
 
-#define BOX_FRESH_NET       1U /* a network namespace that nobody had before */
+#define BOX_FRESH_NET 1U /* a network namespace that nobody had before */
+/* Commands see each other in /proc. Else each sees its own processes only: Landlock makes every
+ * command a domain of its own, and /proc hides what one may not trace. */
+#define BOX_SHARED_PROC     2U
 #define BOX_LIFETIME_MAX_MS 3600000U
 
 /*

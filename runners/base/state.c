@@ -36,6 +36,48 @@ static const bool job_changes[JOB__MAX][JOB__MAX] = {
     [JOB_CLAIMED] = {[JOB_QUEUED] = true, [JOB_PARKED] = true},
 };
 
+static const char *const kind_names[JOB_KIND__MAX] = {
+    [JOB_RUN] = "run",   [JOB_EXEC] = "exec",     [JOB_START] = "start",
+    [JOB_STOP] = "stop", [JOB_DELETE] = "delete",
+};
+
+static const char *const sandbox_names[SANDBOX__MAX] = {
+    [SANDBOX_PENDING] = "pending",   [SANDBOX_PROVISIONING] = "provisioning",
+    [SANDBOX_RUNNING] = "running",   [SANDBOX_STOPPING] = "stopping",
+    [SANDBOX_STOPPED] = "stopped",   [SANDBOX_FAILED] = "failed",
+    [SANDBOX_DELETING] = "deleting", [SANDBOX_DELETED] = "deleted",
+};
+
+/* A box can be lost at any time; a stop or delete that fails leaves it as failed. */
+static const bool sandbox_changes[SANDBOX__MAX][SANDBOX__MAX] = {
+    [SANDBOX_PENDING] =
+	{[SANDBOX_PROVISIONING] = true, [SANDBOX_FAILED] = true, [SANDBOX_DELETING] = true},
+    [SANDBOX_PROVISIONING] = {[SANDBOX_RUNNING] = true, [SANDBOX_FAILED] = true},
+    [SANDBOX_RUNNING] = {[SANDBOX_STOPPING] = true,
+			 [SANDBOX_STOPPED] = true,
+			 [SANDBOX_FAILED] = true,
+			 [SANDBOX_DELETING] = true},
+    [SANDBOX_STOPPING] = {[SANDBOX_STOPPED] = true, [SANDBOX_FAILED] = true},
+    [SANDBOX_STOPPED] = {[SANDBOX_PENDING] = true, [SANDBOX_DELETING] = true},
+    [SANDBOX_FAILED] = {[SANDBOX_PENDING] = true, [SANDBOX_DELETING] = true},
+    [SANDBOX_DELETING] = {[SANDBOX_DELETED] = true, [SANDBOX_FAILED] = true},
+};
+
+static const char *const operation_names[OPERATION__MAX] = {
+    [OPERATION_ACCEPTED] = "accepted",
+    [OPERATION_RUNNING] = "running",
+    [OPERATION_SUCCEEDED] = "succeeded",
+    [OPERATION_FAILED] = "failed",
+};
+
+static int find_name(const char *const *names, int count, const char *name)
+{
+	for (int i = 0; i < count; i++)
+		if (str_equal(name, names[i]))
+			return i;
+	return -1;
+}
+
 const char *run_phase_name(enum run_phase phase)
 {
 	return phase < RUN__MAX ? phase_names[phase] : "unknown";
@@ -43,13 +85,12 @@ const char *run_phase_name(enum run_phase phase)
 
 int run_phase_parse(const char *name, enum run_phase *out)
 {
-	for (int i = 0; i < RUN__MAX; i++) {
-		if (str_equal(name, phase_names[i])) {
-			*out = (enum run_phase)i;
-			return 0;
-		}
-	}
-	return -1;
+	int found = find_name(phase_names, RUN__MAX, name);
+
+	if (found < 0)
+		return -1;
+	*out = (enum run_phase)found;
+	return 0;
 }
 
 bool run_phase_terminal(enum run_phase phase)
@@ -70,4 +111,105 @@ const char *job_state_name(enum job_state state)
 bool job_state_allowed(enum job_state from, enum job_state to)
 {
 	return from < JOB__MAX && to < JOB__MAX && job_changes[from][to];
+}
+
+const char *job_kind_name(enum job_kind kind)
+{
+	return kind < JOB_KIND__MAX ? kind_names[kind] : "unknown";
+}
+
+int job_kind_parse(const char *name, enum job_kind *out)
+{
+	int found = find_name(kind_names, JOB_KIND__MAX, name);
+
+	if (found < 0)
+		return -1;
+	*out = (enum job_kind)found;
+	return 0;
+}
+
+bool job_kind_is_operation(enum job_kind kind)
+{
+	return kind == JOB_START || kind == JOB_STOP || kind == JOB_DELETE;
+}
+
+const char *sandbox_state_name(enum sandbox_state state)
+{
+	return state < SANDBOX__MAX ? sandbox_names[state] : "unknown";
+}
+
+int sandbox_state_parse(const char *name, enum sandbox_state *out)
+{
+	int found = find_name(sandbox_names, SANDBOX__MAX, name);
+
+	if (found < 0)
+		return -1;
+	*out = (enum sandbox_state)found;
+	return 0;
+}
+
+bool sandbox_allowed(enum sandbox_state from, enum sandbox_state to)
+{
+	return from < SANDBOX__MAX && to < SANDBOX__MAX && sandbox_changes[from][to];
+}
+
+bool sandbox_accepts(enum sandbox_state state, enum job_kind operation)
+{
+	switch (operation) {
+	case JOB_START:
+		return state == SANDBOX_STOPPED || state == SANDBOX_FAILED;
+	case JOB_STOP:
+		return state == SANDBOX_RUNNING;
+	case JOB_DELETE:
+		return state == SANDBOX_RUNNING || state == SANDBOX_STOPPED ||
+		       state == SANDBOX_FAILED;
+	case JOB_RUN:
+	case JOB_EXEC:
+	case JOB_KIND__MAX:
+		break;
+	}
+	return false;
+}
+
+enum sandbox_state sandbox_during(enum job_kind operation)
+{
+	if (operation == JOB_START)
+		return SANDBOX_PROVISIONING;
+	return operation == JOB_STOP ? SANDBOX_STOPPING : SANDBOX_DELETING;
+}
+
+enum sandbox_state sandbox_after(enum job_kind operation, bool success)
+{
+	if (!success)
+		return SANDBOX_FAILED;
+	if (operation == JOB_START)
+		return SANDBOX_RUNNING;
+	return operation == JOB_STOP ? SANDBOX_STOPPED : SANDBOX_DELETED;
+}
+
+const char *operation_state_name(enum operation_state state)
+{
+	return state < OPERATION__MAX ? operation_names[state] : "unknown";
+}
+
+int operation_state_parse(const char *name, enum operation_state *out)
+{
+	int found = find_name(operation_names, OPERATION__MAX, name);
+
+	if (found < 0)
+		return -1;
+	*out = (enum operation_state)found;
+	return 0;
+}
+
+bool operation_terminal(enum operation_state state)
+{
+	return state == OPERATION_SUCCEEDED || state == OPERATION_FAILED;
+}
+
+bool operation_allowed(enum operation_state from, enum operation_state to)
+{
+	return (from == OPERATION_ACCEPTED &&
+		(to == OPERATION_RUNNING || to == OPERATION_FAILED)) ||
+	       (from == OPERATION_RUNNING && operation_terminal(to));
 }

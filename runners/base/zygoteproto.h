@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#define ZYGOTE_VERSION   2U
+#define ZYGOTE_VERSION   3U
 #define ZYGOTE_MAX_TASKS 8
 #define ZYGOTE_IDS       65536U
 
@@ -42,9 +42,15 @@ enum zygote_fd {
 #define ZYGOTE_IDMAP     4U /* the template can be shown idmapped */
 #define ZYGOTE_HAS_NETNS 8U /* use that network namespace, which has lo up; else a fresh one */
 
-/* File systems whose sizes an assignment sets: with the first zygote_ready of a box that waits come
- * their descriptors (fspick), in this order. */
-enum zygote_part { ZYGOTE_PART_WORKSPACE, ZYGOTE_PART_TMP, ZYGOTE_PART_SHM, ZYGOTE_PARTS };
+/* File systems whose sizes (of proc: hidepid) an assignment sets: with the first zygote_ready of a
+ * box that waits come their descriptors (fspick), in this order. */
+enum zygote_part {
+	ZYGOTE_PART_WORKSPACE,
+	ZYGOTE_PART_TMP,
+	ZYGOTE_PART_SHM,
+	ZYGOTE_PART_PROC,
+	ZYGOTE_PARTS
+};
 
 struct zygote_request {
 	uint32_t version;

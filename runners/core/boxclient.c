@@ -142,7 +142,7 @@ int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wis
 	if (wish->workspace != NULL && set_workspace(&r, wish->workspace, e) != 0)
 		return -1;
 	r.limits = *wish->limits;
-	r.flags = wish->fresh_net ? BOX_FRESH_NET : 0;
+	r.flags = (wish->fresh_net ? BOX_FRESH_NET : 0) | (wish->shared_proc ? BOX_SHARED_PROC : 0);
 	r.lifetime_ms = wish->lifetime_ms;
 	return put(c, &r, e);
 }

@@ -64,6 +64,7 @@ struct box_wish {
 	const struct box_limits *limits;
 	const char *workspace; /* one that stays, made before; NULL: a tmpfs */
 	bool fresh_net;        /* a network namespace that nobody had before */
+	bool shared_proc;      /* commands see each other */
 	bool maintain;         /* no commands: to look after a workspace; needs lifetime_ms */
 	uint32_t lifetime_ms;  /* 0: until it is destroyed */
 	uint32_t deadline_ms;

@@ -394,6 +394,18 @@ static int check_relations(const struct policy *policy, const struct policy_sour
 	return 0;
 }
 
+/* Sandboxes leave room for the runs and for the boxes that wait. */
+static void fit_sandboxes(struct policy *policy)
+{
+	int64_t room = policy->box.slots_max - policy->runner.concurrency - policy->box.pool -
+		       policy->box.pool_fresh;
+
+	if (room < 0)
+		room = 0;
+	if (policy->sandbox.max > room)
+		policy->sandbox.max = room;
+}
+
 int policy_complete(struct policy *policy, const struct policy_source *source, struct err *e)
 {
 	struct buf url;
@@ -411,6 +423,7 @@ int policy_complete(struct policy *policy, const struct policy_source *source, s
 	}
 	if (check_relations(policy, source, e) != 0)
 		return -1;
+	fit_sandboxes(policy);
 	buf_init(&url, POLICY_FILE_BYTES);
 	buf_addf(&url, "wss://%s", policy->public_url + strlen("https://"));
 	policy->stream_url = buf_steal(&url, NULL);

@@ -52,6 +52,7 @@ struct policy_tier {
 	int64_t workspace_cap_mb;
 	int64_t pids;
 	int64_t nofile;
+	bool fresh_network;
 	bool require_vm_grade; /* a key of tiers.untrusted only */
 };
 
@@ -139,8 +140,21 @@ struct policy {
 		int64_t uid_base;
 		int64_t host_reserve_mb;
 		int64_t slots_max;
+		int64_t pool;
+		int64_t pool_fresh;
+		bool netns_ring;
+		int64_t disk_max_mb;
 		bool usr_local;
 	} box;
+	struct {
+		int64_t max;
+		int64_t max_per_tenant;
+		int64_t default_lifetime_sec;
+		int64_t max_lifetime_sec;
+		int64_t disk_mb;
+		int64_t disk_inodes;
+		int64_t output_bytes;
+	} sandbox;
 	struct {
 		int64_t min_free_pct;
 	} data;

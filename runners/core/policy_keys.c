@@ -22,7 +22,7 @@
 #define SIZE_TOP (INT64_C(1) << 44)
 
 /* The same limits for each trust level. */
-#define TIER(name, cpu, memory, timeout, network, workspace, pid, files)                           \
+#define TIER(name, cpu, memory, timeout, network, workspace, pid, files, fresh)                    \
 	NUMBER("tiers." #name ".max_cpu_milli", tiers.name.max_cpu_milli, "1/1000 cpu", 10,        \
 	       1024000, cpu, "Most cpu of one run."),                                              \
 	    NUMBER("tiers." #name ".max_mem_mb", tiers.name.max_mem_mb, "MiB", 16, MIB_MAX,        \
@@ -35,6 +35,9 @@
 		   MIB_MAX, workspace, "Size of the workspace."),                                  \
 	    NUMBER("tiers." #name ".pids", tiers.name.pids, "tasks", 1, 32768, pid,                \
 		   "Most processes and threads of one run."),                                      \
+	    BOOL("tiers." #name ".fresh_network", tiers.name.fresh_network, fresh,                 \
+		 "true: each box has a network namespace that no box had before; false: one of a " \
+		 "ring is used again."),                                                           \
 	    NUMBER("tiers." #name ".nofile", tiers.name.nofile, "descriptors", 16, 1048576, files, \
 		   "Most open files of one process.")
 
@@ -140,9 +143,9 @@ const struct policy_key policy_keys[] = {
     NUMBER("idempotency.ttl_sec", idempotency.ttl_sec, "s", 1, 2592000, "600",
 	   "An Idempotency-Key is remembered for so long."),
 
-    TIER(trusted, "8000", "16384", "600", "allowlist", "512", "512", "4096"),
-    TIER(standard, "4000", "8192", "300", "deny_all", "256", "256", "1024"),
-    TIER(untrusted, "1000", "1024", "60", "deny_all", "64", "64", "256"),
+    TIER(trusted, "8000", "16384", "600", "allowlist", "512", "512", "4096", "false"),
+    TIER(standard, "4000", "8192", "300", "deny_all", "256", "256", "1024", "false"),
+    TIER(untrusted, "1000", "1024", "60", "deny_all", "64", "64", "256", "true"),
     BOOL("tiers.untrusted.require_vm_grade", tiers.untrusted.require_vm_grade, "false",
 	 "true: untrusted requests need a runtime with a virtual machine around the box."),
 
@@ -158,7 +161,31 @@ const struct policy_key policy_keys[] = {
     NUMBER("box.host_reserve_mb", box.host_reserve_mb, "MiB", 0, MIB_MAX, "2048",
 	   "Memory of the host that boxes never get."),
     NUMBER("box.slots_max", box.slots_max, "boxes", 1, 1024, "256", "Boxes at one time."),
+    NUMBER("box.pool", box.pool, "boxes", 0, 64, "4", "Boxes that wait built."),
+    NUMBER("box.pool_fresh", box.pool_fresh, "boxes", 0, 64, "1",
+	   "Boxes that wait built with a network namespace that no box had before."),
+    BOOL("box.netns_ring", box.netns_ring, "true",
+	 "true: network namespaces are used again where the tier allows it."),
+    NUMBER("box.disk_max_mb", box.disk_max_mb, "MiB", 1, MIB_MAX, "65536",
+	   "Largest workspace that stays."),
     BOOL("box.usr_local", box.usr_local, "false", "true: the image `host` shows /usr/local too."),
+
+    NUMBER(
+	"sandbox.max", sandbox.max, "sandboxes", 0, 1000, "64",
+	"Sandboxes that run at one time on this host. Each takes one of box.slots_max; what runs and "
+	"waiting boxes need of them is kept back, so the number in use can be lower."),
+    NUMBER("sandbox.max_per_tenant", sandbox.max_per_tenant, "sandboxes", 0, 1000000, "1000",
+	   "Sandboxes of one tenant that are not deleted; 0: no limit."),
+    NUMBER("sandbox.default_lifetime_sec", sandbox.default_lifetime_sec, "s", 1, 31536000, "3600",
+	   "A sandbox is stopped after so long, unless it asks for another time."),
+    NUMBER("sandbox.max_lifetime_sec", sandbox.max_lifetime_sec, "s", 1, 31536000, "86400",
+	   "Longest time that a sandbox may ask for."),
+    NUMBER("sandbox.disk_mb", sandbox.disk_mb, "MiB", 1, MIB_MAX, "1024",
+	   "Workspace of a sandbox that asks for none."),
+    NUMBER("sandbox.disk_inodes", sandbox.disk_inodes, "files", 16, 10000000, "65536",
+	   "Files and folders in the workspace of a sandbox."),
+    NUMBER("sandbox.output_bytes", sandbox.output_bytes, "bytes", 0, 1048576, "65536",
+	   "Output of each stream of a command that its answer holds; all of it is in its log."),
 
     NUMBER("data.min_free_pct", data.min_free_pct, "%", 0, 90, "5",
 	   "Below this free space of <paths.data> new runs are refused with storage_low."),

@@ -191,7 +191,14 @@ void policy_box_limits(const struct policy *policy, struct buf *out)
 		 "memory_max_mb=%" PRId64 "\npids_max=%" PRId64 "\ncpu_max_millis=%" PRId64
 		 "\nworkspace_max_mb=%" PRId64 "\nworkspace_inodes_max=%" PRId64
 		 "\ntmp_max_mb=%" PRId64 "\n",
-		 memory, pids, cpu, workspace, policy->runs.workspace_inodes, policy->runs.tmp_mb);
+		 memory, pids, cpu, workspace,
+		 higher(policy->runs.workspace_inodes, policy->sandbox.disk_inodes),
+		 policy->runs.tmp_mb);
+	buf_addf(out,
+		 "pool=%" PRId64 "\npool_fresh=%" PRId64 "\nnetns_ring=%d\ndisk_max_mb=%" PRId64
+		 "\n",
+		 policy->box.pool, policy->box.pool_fresh, policy->box.netns_ring ? 1 : 0,
+		 policy->box.disk_max_mb);
 	buf_addf(out, "slots=%" PRId64 "\nhost_reserve_mb=%" PRId64 "\nusr_local=%d\n",
 		 policy->box.slots_max, policy->box.host_reserve_mb, policy->box.usr_local ? 1 : 0);
 	/* 0: cordon-box's own default */

@@ -34,6 +34,7 @@ static const struct number_field numbers[] = {
     NUMBER(workspace_bytes),
     NUMBER(workspace_inodes),
     NUMBER(tmp_bytes),
+    NUMBER(result_bytes),
     NUMBER(pids),
     NUMBER(nofile),
     NUMBER(log_bytes),
@@ -74,6 +75,8 @@ void spec_release(struct run_spec *spec)
 	mem_free(spec->runtime);
 	mem_free(spec->image);
 	mem_free(spec->network);
+	mem_free(spec->cwd);
+	mem_free(spec->sandbox);
 	spec_init(spec);
 }
 
@@ -114,6 +117,12 @@ int spec_encode(const struct run_spec *spec, struct buf *out, struct err *e)
 	bad |= json_object_set_new(root, "runtime", json_string(spec->runtime));
 	bad |= json_object_set_new(root, "image", json_string(spec->image));
 	bad |= json_object_set_new(root, "network", json_string(spec->network));
+	bad |= json_object_set_new(root, "cwd",
+				   json_string(spec->cwd == NULL ? "/workspace" : spec->cwd));
+	bad |= json_object_set_new(root, "sandbox",
+				   json_string(spec->sandbox == NULL ? "" : spec->sandbox));
+	bad |= json_object_set_new(root, "persistent", json_boolean(spec->persistent));
+	bad |= json_object_set_new(root, "fresh_network", json_boolean(spec->fresh_network));
 	bad |= json_object_set_new(root, "interactive", json_boolean(spec->interactive));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		int64_t value = *number_at((struct run_spec *)(uintptr_t)spec, &numbers[i]);
@@ -185,20 +194,30 @@ static int decode_text(const json_t *root, const char *name, char **out, struct 
 	return *out == NULL ? err_set(e, ERR_NOMEM, 0, "spec") : 0;
 }
 
+static int decode_flag(const json_t *root, const char *name, bool *out, struct err *e)
+{
+	const json_t *value = json_object_get(root, name);
+
+	if (!json_is_boolean(value))
+		return err_set(e, ERR_PROTOCOL, 0, "spec: %s", name);
+	*out = json_is_true(value);
+	return 0;
+}
+
 static int decode(const json_t *root, struct run_spec *out, struct err *e)
 {
 	const json_t *size = json_object_get(root, "blob_bytes");
 	const char *hash = json_text(json_object_get(root, "blob_sha256"));
-	const json_t *interactive = json_object_get(root, "interactive");
 	uint64_t files = 0;
 
 	if (!json_is_integer(size) || json_integer_value(size) < 0 || hash == NULL ||
 	    str_unhex(out->blob_sha256, sizeof(out->blob_sha256), hash) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "spec: blob");
 	out->blob_bytes = (uint64_t)json_integer_value(size);
-	if (!json_is_boolean(interactive))
-		return err_set(e, ERR_PROTOCOL, 0, "spec: interactive");
-	out->interactive = json_is_true(interactive);
+	if (decode_flag(root, "interactive", &out->interactive, e) != 0 ||
+	    decode_flag(root, "persistent", &out->persistent, e) != 0 ||
+	    decode_flag(root, "fresh_network", &out->fresh_network, e) != 0)
+		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		const json_t *value = json_object_get(root, numbers[i].name);
 
@@ -212,9 +231,11 @@ static int decode(const json_t *root, struct run_spec *out, struct err *e)
 	    decode_list(root, "patterns", &out->patterns, &out->pattern_count, e) != 0 ||
 	    decode_text(root, "runtime", &out->runtime, e) != 0 ||
 	    decode_text(root, "image", &out->image, e) != 0 ||
-	    decode_text(root, "network", &out->network, e) != 0)
+	    decode_text(root, "network", &out->network, e) != 0 ||
+	    decode_text(root, "cwd", &out->cwd, e) != 0 ||
+	    decode_text(root, "sandbox", &out->sandbox, e) != 0)
 		return -1;
-	if (out->command_count == 0)
+	if (out->command_count == 0 && out->sandbox[0] == '\0')
 		return err_set(e, ERR_PROTOCOL, 0, "spec: command is empty");
 	/* the files lie one behind the other in the blob: nobody may read past it */
 	for (size_t i = 0; i < out->file_count; i++)

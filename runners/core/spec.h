@@ -7,6 +7,8 @@
  * in one staging blob named by the run id
  * (<data>/staging/<last 2 hex>/<run>), whose size and SHA-256 the spec holds.
  *
+ * The job that starts a sandbox has the same text without a command.
+ *
  * Ownership: all strings belong to the struct; spec_release frees them. Units are in the names.
  */
 #ifndef CORDON_CORE_SPEC_H
@@ -38,6 +40,10 @@ struct run_spec {
 	char *runtime;
 	char *image;
 	char *network;
+	char *cwd;
+	char *sandbox;   /* the live box to run in, or to start; empty: a box of its own */
+	bool persistent; /* of a sandbox: its workspace stays, named as the sandbox */
+	bool fresh_network;
 	bool interactive;
 	int64_t stdin_max_bytes; /* the four stdin limits: -1 = not set */
 	int64_t stdin_max_frame_bytes;
@@ -51,6 +57,7 @@ struct run_spec {
 	int64_t workspace_bytes;
 	int64_t workspace_inodes;
 	int64_t tmp_bytes;
+	int64_t result_bytes; /* output of each stream that the result holds */
 	int64_t pids;
 	int64_t nofile;
 	int64_t log_bytes;

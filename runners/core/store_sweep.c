@@ -129,6 +129,14 @@ static int owner_body(struct store *db, void *arg, struct err *e)
 					    SV_TEXT(""),
 					    SV_TEXT(w->found.out->ids[i])};
 
+		struct store_value operation[] = {SV_TEXT("failed"), SV_TEXT("host_lost"),
+						  SV_TEXT(w->found.out->ids[i])};
+
+		/* the id is a run's or an operation's */
+		if (store_exec(db, STMT_SANDBOX_OPERATION_LOST, operation + 2, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_OPERATION_END, operation, ARRAY_LEN(operation), NULL, e) !=
+			0)
+			return -1;
 		if (store_exec(db, STMT_RUN_END, end, ARRAY_LEN(end), NULL, e) != 0 ||
 		    delete_job(db, w->found.job_ids[i], e) != 0)
 			return -1;

@@ -308,7 +308,18 @@ static void judge_sockets(struct look *l)
 		(void)closedir(top);
 }
 
-/* 1: a run of this id that has not ended, 0: none */
+/* 1: a sandbox of this id that may have a box (workspace: that may have a workspace), 0: none */
+static int sandbox_lives(struct store *db, const char *id, bool workspace, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(id)};
+	int got = store_query_row(db, STMT_SANDBOX_HELD, in, 1, e);
+	bool lives = got == 1 && store_i64(db, workspace ? 1 : 0) != 0;
+
+	store_done(db);
+	return got < 0 ? -1 : lives;
+}
+
+/* 1: a run or sandbox of this id that has not ended, 0: none */
 static int run_lives(struct store *db, const char *id, struct err *e)
 {
 	struct store_value in[] = {SV_TEXT(id)};
@@ -316,7 +327,9 @@ static int run_lives(struct store *db, const char *id, struct err *e)
 	bool lives = got == 1 && store_i64(db, 0) == 0;
 
 	store_done(db);
-	return got < 0 ? -1 : lives;
+	if (got < 0 || lives)
+		return got < 0 ? -1 : 1;
+	return sandbox_lives(db, id, false, e);
 }
 
 static int judge_boxes(struct look *l, struct store *db, struct err *e)
@@ -333,7 +346,8 @@ static int judge_boxes(struct look *l, struct store *db, struct err *e)
 		(void)snprintf(detail, sizeof(detail), "slot %u of run %s", slot,
 			       l->boxes[slot].run_id);
 		if (lives == 0)
-			leak(l, "box", detail, "the run has ended: restart cordon-runner");
+			leak(l, "box", detail,
+			     "its run or sandbox has ended: restart cordon-runner");
 	}
 	return 0;
 }
@@ -393,6 +407,58 @@ static int judge_folder(struct look *l, struct store *db, const char *kind, stru
 	return e->code == ERR_NONE ? 0 : -1;
 }
 
+/* Images <data>/workspaces/<sandbox> whose sandbox is deleted or unknown. */
+static int judge_workspaces(struct look *l, struct store *db, struct err *e)
+{
+	char root[600];
+	DIR *top;
+	struct dirent *entry;
+
+	(void)snprintf(root, sizeof(root), "%s/workspaces", l->report->ctl->policy->paths.data);
+	top = opendir(root);
+	if (top == NULL)
+		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", root);
+	while (e->code == ERR_NONE && (entry = readdir(top)) != NULL) {
+		if (entry->d_name[0] == '.')
+			continue; /* templates */
+		if (sandbox_lives(db, entry->d_name, true, e) == 0)
+			leak(l, "workspace", entry->d_name, "no sandbox has it: remove the file");
+	}
+	(void)closedir(top);
+	return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Loop devices on such images, of workspaces that no box has. */
+static int judge_loops(struct look *l, struct err *e)
+{
+	scope_buf struct buf text = BUF_NONE;
+	char root[600];
+	DIR *top = opendir("/sys/block");
+	struct dirent *entry;
+
+	(void)snprintf(root, sizeof(root), "%s/workspaces", l->report->ctl->policy->paths.data);
+	if (top == NULL)
+		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open /sys/block");
+	buf_init(&text, COMMAND_BYTES);
+	while ((entry = readdir(top)) != NULL) {
+		struct err none = ERR_INIT;
+		char path[300];
+
+		(void)snprintf(path, sizeof(path), "/sys/block/%.200s/loop/backing_file",
+			       entry->d_name);
+		buf_reset(&text);
+		/* "(deleted)" stands behind the name of an image that was removed in use */
+		if (!str_starts(entry->d_name, "loop") ||
+		    fd_read_file(AT_FDCWD, path, &text, &none) != 0 || !buf_ok(&text) ||
+		    !is_below(buf_text(&text), root) ||
+		    strstr(buf_text(&text), " (deleted)") == NULL)
+			continue;
+		leak(l, "loop device", entry->d_name, "its image was removed: losetup -d");
+	}
+	(void)closedir(top);
+	return 0;
+}
+
 static int judge_all(struct look *l, struct store *db, struct boxclient *box, struct err *e)
 {
 	static const char *const kinds[] = {"spool", "staging", "artifacts"};
@@ -416,7 +482,9 @@ static int judge_all(struct look *l, struct store *db, struct boxclient *box, st
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (judge_folder(l, db, kinds[i], e) != 0)
 			return -1;
-	return 0;
+	if (judge_workspaces(l, db, e) != 0)
+		return -1;
+	return judge_loops(l, e);
 }
 
 int leaks_check(struct report *r, struct err *e)

@@ -105,6 +105,7 @@ static void take_request(struct slot *s, const struct box_request *request)
 	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
 	memcpy(s->workspace, request->workspace, sizeof(s->workspace));
 	s->maintain = request->verb == BOX_MAINTAIN;
+	s->shared_proc = (request->flags & BOX_SHARED_PROC) != 0;
 	s->created_us = clock_monotonic_us();
 	s->until_us = request->lifetime_ms == 0
 			  ? 0
@@ -195,7 +196,7 @@ static struct slot *choose(struct daemon *d, const struct box_request *request)
 	if (s != NULL) {
 		box_reset(d, s, request);
 		/* it must wait for what is done at assignment */
-		s->pooled = request->workspace[0] != '\0' || s->maintain;
+		s->pooled = request->workspace[0] != '\0' || s->maintain || s->shared_proc;
 		d->cold++;
 		return s;
 	}

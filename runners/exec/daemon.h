@@ -92,6 +92,7 @@ struct slot {
 	enum slot_workspace workspace_state;
 	bool attached;    /* the workspace is mounted in the box */
 	bool maintain;    /* no commands */
+	bool shared_proc; /* commands see each other */
 	bool fresh_net;   /* a network namespace of its own, not the ring's */
 	int64_t until_us; /* 0, or when it is ended */
 	struct watch control;

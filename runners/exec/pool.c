@@ -107,7 +107,7 @@ static int set_part(int fd, const char *key, uint64_t value, struct err *e)
 /* The sizes of the box's tmpfs. Their descriptors hold the file systems, so they go at once. */
 static int resize(struct slot *s, struct err *e)
 {
-	for (int i = 0; i < ZYGOTE_PARTS; i++) {
+	for (int i = 0; i < ZYGOTE_PART_PROC; i++) {
 		uint64_t bytes =
 		    i == ZYGOTE_PART_WORKSPACE ? s->limits.workspace_bytes : s->limits.tmp_bytes;
 
@@ -118,6 +118,11 @@ static int resize(struct slot *s, struct err *e)
 			return err_set(e, ERR_IO, errno, "resize of a file system");
 		fd_close_at(&s->parts[i]);
 	}
+	if (s->shared_proc &&
+	    (fsconfig(s->parts[ZYGOTE_PART_PROC], FSCONFIG_SET_STRING, "hidepid", "off", 0) != 0 ||
+	     fsconfig(s->parts[ZYGOTE_PART_PROC], FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) != 0))
+		return err_set(e, ERR_IO, errno, "hidepid of a box");
+	fd_close_at(&s->parts[ZYGOTE_PART_PROC]);
 	return 0;
 }
 

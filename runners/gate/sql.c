@@ -145,6 +145,40 @@ void sql_collect(struct gate *gate)
 /* --- the thread's work
  * ---------------------------------------------------------------------------------------- */
 
+/* Ids that are no run's may be operations; their states are told as phases. */
+static int watch_operations(struct sql_thread *sql, char (*ids)[IDENT_UUID_SIZE], size_t count,
+			    bool *answered, struct err *e)
+{
+	struct store_value in[WATCH_BATCH];
+	size_t open = 0;
+	int got;
+
+	for (size_t i = 0; i < count; i++)
+		if (!answered[i])
+			in[open++] = SV_TEXT(ids[i]);
+	if (open == 0)
+		return 0;
+	for (size_t i = open; i < WATCH_BATCH; i++)
+		in[i] = in[0];
+	if (store_query(sql->db, STMT_OPERATION_WATCH, in, WATCH_BATCH, e) != 0)
+		return -1;
+	while ((got = store_next(sql->db, e)) == 1) {
+		struct run_end end = {.found = true};
+		enum operation_state state;
+
+		if (str_copy(end.id, sizeof(end.id), store_text(sql->db, 0)) != 0 ||
+		    operation_state_parse(store_text(sql->db, 1), &state) != 0)
+			continue;
+		end.phase = operation_terminal(state)    ? RUN_COMPLETED
+			    : state == OPERATION_RUNNING ? RUN_STARTING
+							 : RUN_QUEUED;
+		for (size_t i = 0; i < count; i++)
+			answered[i] = answered[i] || str_equal(ids[i], end.id);
+		put_answer(sql, &end);
+	}
+	return got;
+}
+
 static int watch_batch(struct sql_thread *sql, char (*ids)[IDENT_UUID_SIZE], size_t count,
 		       struct err *e)
 {
@@ -172,7 +206,7 @@ static int watch_batch(struct sql_thread *sql, char (*ids)[IDENT_UUID_SIZE], siz
 			answered[i] = answered[i] || str_equal(ids[i], end.id);
 		put_answer(sql, &end);
 	}
-	if (got < 0)
+	if (got < 0 || watch_operations(sql, ids, count, answered, e) != 0)
 		return -1;
 	for (size_t i = 0; i < count; i++) {
 		if (answered[i])

@@ -30,7 +30,7 @@
 
 #define LISTENER_FD 3
 #define CONTROL_FD  4
-#define PART_FD     5 /* to 7, if the box waits */
+#define PART_FD     5 /* to 8, if the box waits */
 #define HIGH_FD     100
 #define WORKSPACE   "/workspace"
 
@@ -79,7 +79,7 @@ void build_find_masks(struct build_base *base)
 }
 
 static int control_fd = -1;
-static int part_fds[ZYGOTE_PARTS] = {-1, -1, -1};
+static int part_fds[ZYGOTE_PARTS] = {-1, -1, -1, -1};
 
 static void tell(int stage, int sys)
 {
@@ -203,7 +203,7 @@ static void set_up_network(const struct build_job *job)
 /* What cordon-box needs to set the sizes at assignment; sent away with the first ready. */
 static void pick_parts(void)
 {
-	static const char *const paths[ZYGOTE_PARTS] = {WORKSPACE, "/tmp", "/dev/shm"};
+	static const char *const paths[ZYGOTE_PARTS] = {WORKSPACE, "/tmp", "/dev/shm", "/proc"};
 
 	for (int i = 0; i < ZYGOTE_PARTS; i++) {
 		scope_close int fd = fspick(AT_FDCWD, paths[i], FSPICK_CLOEXEC);

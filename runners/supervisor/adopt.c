@@ -47,10 +47,11 @@ void adopt_box(struct task *task, const struct box_reply *entry)
 	task_destroy(task);
 }
 
-static const struct agent_channel_info *find_channel(const struct agent_welcome *welcome)
+static const struct agent_channel_info *find_channel(const struct agent_welcome *welcome,
+						     uint32_t channel)
 {
 	for (uint32_t i = 0; i < welcome->count; i++)
-		if (welcome->channels[i].channel == EXEC_CHANNEL)
+		if (welcome->channels[i].channel == channel)
 			return &welcome->channels[i];
 	return NULL;
 }
@@ -78,12 +79,12 @@ static int attach(struct task *task, const struct agent_channel_info *channel, s
 	log_event(LOG_INFO, "run_adopted", "req=%s run=%s seq=%llu", task->claim.request_id,
 		  task->claim.run_id, (unsigned long long)task->output.spool.last_seq);
 	jobs_running(task->sup->jobs, &task->claim, task->spec.interactive);
-	return agent_attach(&task->agent, EXEC_CHANNEL, offsets[0], offsets[1], e);
+	return agent_attach(&task->agent, task->channel, offsets[0], offsets[1], e);
 }
 
 void adopt_welcome(struct task *task, const struct agent_welcome *welcome)
 {
-	const struct agent_channel_info *channel = find_channel(welcome);
+	const struct agent_channel_info *channel = find_channel(welcome, task->channel);
 	struct err e = ERR_INIT;
 	int result;
 
@@ -106,8 +107,11 @@ void adopt_settle(struct task *task)
 {
 	struct run_result *result = NULL;
 	struct err e = ERR_INIT;
-	int got = result_load(task->sup->policy, &task->claim, &result, &e);
+	int got;
 
+	if (task->claim.kind == JOB_EXEC && task->stop == STOP_NONE && exec_adopt(task))
+		return;
+	got = result_load(task->sup->policy, &task->claim, &result, &e);
 	if (got == 1) {
 		hand_over(task, result);
 		return;

@@ -30,6 +30,7 @@ void run_result_free(struct run_result *result)
 		mem_free(result->artifacts[i].path);
 	mem_free(result->artifacts);
 	mem_free(result->usage);
+	mem_free(result->result);
 	mem_free(result);
 }
 
@@ -69,12 +70,13 @@ static void poke(struct jobs *jobs)
 	(void)pthread_mutex_unlock(&jobs->lock);
 }
 
-void jobs_capacity(struct jobs *jobs, unsigned int free)
+void jobs_capacity(struct jobs *jobs, unsigned int free, bool closed)
 {
 	(void)pthread_mutex_lock(&jobs->lock);
 	if (free > jobs->free)
 		jobs->look = true;
 	jobs->free = free;
+	jobs->closed = closed;
 	poke(jobs);
 }
 
@@ -223,6 +225,7 @@ struct claim_work {
 	struct jobs *jobs;
 	int64_t begun_us;
 	unsigned int most;
+	bool first; /* only what needs no place of its own */
 	struct jobs_event found[CLAIM_BATCH];
 	size_t count;
 };
@@ -246,8 +249,10 @@ int jobs_read_claim(struct store *db, struct jobs_event *event, struct err *e)
 	    str_copy(event->claim.tenant, sizeof(event->claim.tenant), store_text(db, 2)) != 0 ||
 	    str_copy(event->claim.user, sizeof(event->claim.user), store_text(db, 3)) != 0 ||
 	    str_copy(event->claim.request_id, sizeof(event->claim.request_id), store_text(db, 6)) !=
-		0)
-		return err_set(e, ERR_INTERNAL, 0, "a job row has a value that is too long");
+		0 ||
+	    job_kind_parse(store_text(db, 7), &event->claim.kind) != 0)
+		return err_set(e, ERR_INTERNAL, 0,
+			       "a job row has a value that is too long or unknown");
 	if (ident_random(event->claim.token, sizeof(event->claim.token), e) != 0)
 		return -1;
 	event->spec = length > SPEC_MAX_BYTES ? NULL : mem_dup_bytes(spec, length);
@@ -281,8 +286,12 @@ static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_even
 
 	if (jobs_mark_owned(db, w->jobs->instance, claim, e) != 0)
 		return -1;
+	if (job_kind_is_operation(claim->kind))
+		return jobs_operation_claimed(db, claim, e);
 	if (store_exec(db, STMT_RUN_STARTING, run, 1, NULL, e) != 0)
 		return -1;
+	if (claim->kind == JOB_EXEC)
+		return 0;
 	got = store_query_row(db, STMT_USAGE_GET, user, ARRAY_LEN(user), e);
 	if (got < 0)
 		return -1;
@@ -297,7 +306,8 @@ static int claim_body(struct store *db, void *arg, struct err *e)
 	struct store_value in[] = {SV_TEXT(w->jobs->policy->node), SV_I64(w->most)};
 
 	drop_found(w);
-	if (store_query(db, STMT_JOB_CLAIM_NEXT, in, ARRAY_LEN(in), e) != 0)
+	if (store_query(db, w->first ? STMT_JOB_CLAIM_FIRST : STMT_JOB_CLAIM_NEXT, in,
+			ARRAY_LEN(in), e) != 0)
 		return -1;
 	while (w->count < w->most && store_next(db, e) == 1) {
 		if (jobs_read_claim(db, &w->found[w->count], e) != 0)
@@ -342,7 +352,8 @@ static int64_t noticed_us(const struct jobs *jobs, const char *run_id)
 	return 0;
 }
 
-static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_count, struct err *e)
+/* free: places for runs; with none only jobs of sandboxes are taken. */
+static int claim_some(struct jobs *jobs, unsigned int free, unsigned int *out_count, struct err *e)
 {
 	struct claim_work *w = mem_zalloc(1, sizeof(*w));
 	int result;
@@ -351,7 +362,8 @@ static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_co
 	if (w == NULL)
 		return err_set(e, ERR_NOMEM, 0, "claim");
 	w->jobs = jobs;
-	w->most = most < CLAIM_BATCH ? most : CLAIM_BATCH;
+	w->first = free == 0;
+	w->most = w->first || free > CLAIM_BATCH ? CLAIM_BATCH : free;
 	w->begun_us = clock_monotonic_us();
 	result = store_retry(jobs->db, claim_body, w, e);
 	if (result == 0) {
@@ -366,8 +378,9 @@ static int claim_some(struct jobs *jobs, unsigned int most, unsigned int *out_co
 				      noticed_us(jobs, event->claim.run_id));
 			trace_mark_at(&event->trace, TRACE_CLAIM_BEGUN, w->begun_us);
 			trace_mark_at(&event->trace, TRACE_CLAIMED, now);
+			if (event->claim.kind == JOB_RUN && jobs->free > 0)
+				jobs->free--;
 		}
-		jobs->free -= jobs->free < w->count ? jobs->free : (unsigned int)w->count;
 		(void)pthread_mutex_unlock(&jobs->lock);
 		for (size_t i = 0; i < w->count; i++)
 			jobs_put(jobs, &w->found[i]);
@@ -387,16 +400,18 @@ static int claim_all(struct jobs *jobs, struct err *e)
 	for (;;) {
 		unsigned int free;
 		unsigned int got;
+		bool closed;
 
 		(void)pthread_mutex_lock(&jobs->lock);
-		free = jobs->stop ? 0 : jobs->free;
+		free = jobs->free;
+		closed = jobs->stop || jobs->closed;
 		jobs->look = false;
 		(void)pthread_mutex_unlock(&jobs->lock);
-		if (free == 0)
+		if (closed)
 			return 0;
 		if (claim_some(jobs, free, &got, e) != 0)
 			return -1;
-		if (got < CLAIM_BATCH)
+		if (got < CLAIM_BATCH && (free == 0 || got < free))
 			return 0;
 	}
 }
@@ -433,6 +448,15 @@ static int insert_artifacts(struct store *db, const struct run_result *r, struct
 	return store_exec(db, STMT_USAGE_ADD, usage, ARRAY_LEN(usage), NULL, e);
 }
 
+static int write_result(struct store *db, const struct run_result *r, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(r->result), SV_TEXT(r->claim.run_id)};
+
+	if (r->result == NULL)
+		return 0;
+	return store_exec(db, STMT_RUN_RESULT_SET, in, ARRAY_LEN(in), NULL, e);
+}
+
 static int end_body(struct store *db, void *arg, struct err *e)
 {
 	struct end_work *w = arg;
@@ -467,11 +491,15 @@ static int end_body(struct store *db, void *arg, struct err *e)
 		return store_exec(db, STMT_RUN_BACK_TO_QUEUE, back, 1, NULL, e) != 0
 			   ? -1
 			   : store_exec(db, STMT_JOB_RELEASE, held, ARRAY_LEN(held), NULL, e);
+	if (job_kind_is_operation(r->claim.kind))
+		return jobs_operation_end(db, r, e) != 0
+			   ? -1
+			   : store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
 	if (store_exec(db, STMT_RUN_END, run, ARRAY_LEN(run), &changed, e) != 0)
 		return -1;
 	if (changed != 1)
 		return err_set(e, ERR_INTERNAL, 0, "run %s was not active", r->claim.run_id);
-	if (insert_artifacts(db, r, e) != 0)
+	if (insert_artifacts(db, r, e) != 0 || write_result(db, r, e) != 0)
 		return -1;
 	return store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
 }
@@ -591,6 +619,11 @@ static int periodic(struct jobs *jobs, struct err *e)
 		if (count > 0)
 			log_event(LOG_INFO, "strays_removed", "count=%zu", count);
 	}
+	if (now >= jobs->next_expired_us) {
+		jobs->next_expired_us = now + CLOCK_US_PER_S;
+		if (jobs_stop_expired(jobs, e) != 0)
+			return -1;
+	}
 	if (now >= jobs->next_watch_us) {
 		jobs->next_watch_us = now + CLOCK_US_PER_S;
 		if (sweep_watch(jobs->db, &jobs->watch,
@@ -615,7 +648,7 @@ static int work(struct jobs *jobs, struct err *e)
 
 	if (!jobs->registered && jobs_take_over(jobs, e) != 0)
 		return -1;
-	if (save_ends(jobs, e) != 0)
+	if (save_ends(jobs, e) != 0 || jobs_write_lost(jobs, e) != 0)
 		return -1;
 	(void)pthread_mutex_lock(&jobs->lock);
 	look = jobs->look || now >= jobs->next_poll_us;
@@ -640,8 +673,8 @@ static int work(struct jobs *jobs, struct err *e)
 
 static bool has_work(const struct jobs *jobs)
 {
-	return jobs->ends != NULL || (jobs->look && jobs->free > 0) || jobs->look_wishes ||
-	       jobs->running_now;
+	return jobs->ends != NULL || (jobs->look && !jobs->closed) || jobs->look_wishes ||
+	       jobs->running_now || jobs->lost != NULL;
 }
 
 /* False: stop, all is saved. */

@@ -24,8 +24,9 @@
 
 struct claim {
 	uint64_t job_id;
+	enum job_kind kind;
 	unsigned char token[JOBS_TOKEN_BYTES];
-	char run_id[IDENT_UUID_SIZE];
+	char run_id[IDENT_UUID_SIZE]; /* of the operation, for those kinds */
 	char tenant[65];
 	char user[65];
 	char request_id[65];
@@ -39,7 +40,8 @@ struct ended_artifact {
 	int64_t mtime_sec;
 };
 
-/* The end of a run; all memory belongs to it. */
+/* The end of a run, or of an operation (phase completed or failed, and message); all memory belongs
+ * to it. */
 struct run_result {
 	struct claim claim;
 	enum run_phase phase;
@@ -49,7 +51,8 @@ struct run_result {
 	bool has_exit;
 	int64_t exit_code;
 	uint64_t last_seq;
-	char *usage; /* JSON text, mem */
+	char *usage;  /* JSON text, mem */
+	char *result; /* of a command in a sandbox: JSON text, mem; NULL if none */
 	uint64_t log_bytes;
 	uint64_t artifact_bytes;
 	struct ended_artifact *artifacts; /* mem; ordinal = index */
@@ -60,6 +63,7 @@ struct run_result {
 enum jobs_event_kind {
 	JOBS_CLAIMED,  /* claim and spec */
 	JOBS_ADOPTED,  /* the same of a claim that an earlier runner of this node held */
+	JOBS_SANDBOX,  /* run_id is a sandbox that should have a box here */
 	JOBS_READY,    /* all adopted claims have been told; boxes of no claim may go */
 	JOBS_WISH,     /* somebody wants this run canceled */
 	JOBS_SAVED,    /* the end is in the database */
@@ -89,14 +93,17 @@ void jobs_stop(struct jobs *jobs, int64_t wait_us, bool keep_row);
 int jobs_fd(const struct jobs *jobs);
 /* The next event: true, or false when there is none now. */
 bool jobs_next(struct jobs *jobs, struct jobs_event *out);
-/* How many more runs the loop takes; 0 stops claiming. Raising it looks at once. */
-void jobs_capacity(struct jobs *jobs, unsigned int free);
+/* How many more runs the loop takes; with 0 only jobs of sandboxes are claimed, closed: nothing.
+ * Raising it looks at once. */
+void jobs_capacity(struct jobs *jobs, unsigned int free, bool closed);
 /* Look for queued jobs now: a notice of this run came. */
 void jobs_look(struct jobs *jobs, const char *run_id);
 /* Write phase running: now, or with the next beat. */
 void jobs_running(struct jobs *jobs, const struct claim *claim, bool now);
 /* Look for cancel wishes now. */
 void jobs_look_wishes(struct jobs *jobs);
+/* A sandbox's box is gone, and nobody asked for that. */
+void jobs_sandbox_lost(struct jobs *jobs, const char *sandbox, const char *why);
 /* Saves an end; takes the result over (mem). */
 void jobs_end(struct jobs *jobs, struct run_result *result);
 void run_result_free(struct run_result *result);

@@ -31,6 +31,8 @@ struct noticed {
 	int64_t at_us;
 };
 
+struct lost_node;
+
 struct jobs {
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -42,11 +44,13 @@ struct jobs {
 	struct end_node *ends;
 	struct end_node **ends_tail;
 	struct running_node *running;
+	struct lost_node *lost; /* sandboxes */
 	unsigned int free;
 	bool look;
 	bool look_wishes;
 	bool running_now;
 	bool stop;
+	bool closed; /* nothing new is claimed */
 	struct noticed noticed[NOTICED_SLOTS];
 	unsigned int noticed_next;
 	/* the thread's own */
@@ -64,6 +68,7 @@ struct jobs {
 	int64_t next_retention_us;
 	int64_t next_strays_us;
 	int64_t next_watch_us;
+	int64_t next_expired_us;
 	bool was_down;
 };
 
@@ -75,6 +80,12 @@ int jobs_read_claim(struct store *db, struct jobs_event *event, struct err *e);
 /* Writes owner and token; a claim is an UPDATE that must match one row. */
 int jobs_mark_owned(struct store *db, const char *instance, const struct claim *claim,
 		    struct err *e);
+/* jobs_sandbox.c: inside the transaction of the claim, and of the end */
+int jobs_operation_claimed(struct store *db, const struct claim *claim, struct err *e);
+int jobs_operation_end(struct store *db, const struct run_result *r, struct err *e);
+int jobs_list_sandboxes(struct jobs *jobs, struct err *e);
+int jobs_write_lost(struct jobs *jobs, struct err *e);
+int jobs_stop_expired(struct jobs *jobs, struct err *e);
 /* takeover.c: the claims of this node's earlier runners become ours; registers this instance. */
 int jobs_take_over(struct jobs *jobs, struct err *e);
 

@@ -43,7 +43,6 @@
 #define TICK_MAX_US      (200 * CLOCK_US_PER_MS)
 #define BOX_AGAIN_US     (100 * CLOCK_US_PER_MS)
 #define SAVE_WAIT_US     (5 * CLOCK_US_PER_S)
-#define TAG_FOREIGN      3U /* removal of a box that an earlier runner left */
 #define TAG_LIST         2U
 #define NOTICE_CONNS_MAX 256
 #define FILES_WANTED     65536
@@ -82,9 +81,12 @@ static struct task *find_serial(struct supervisor *sup, uint64_t serial)
 static void tell_capacity(struct supervisor *sup)
 {
 	unsigned int most = (unsigned int)sup->policy->runner.concurrency;
-	unsigned int used = sup->task_count;
+	unsigned int used = 0;
 
-	jobs_capacity(sup->jobs, sup->stopping || used >= most ? 0 : most - used);
+	/* a command in a sandbox takes no place */
+	for (const struct task *t = sup->tasks; t != NULL; t = t->next)
+		used += t->claim.kind == JOB_RUN ? 1 : 0;
+	jobs_capacity(sup->jobs, used >= most ? 0 : most - used, sup->stopping);
 }
 
 /* Frees finished tasks; callers deeper down may have held them until now. */
@@ -119,6 +121,7 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 	struct task *task = find_serial(sup, reply->tag / 4);
 
 	if (reply->tag == TAG_LIST && reply->verb == BOX_LIST && sup->taken_over) {
+		sandboxes_settle(sup);
 		for (struct task *t = sup->tasks; t != NULL; t = t->next)
 			if (t->state == TASK_ADOPTING)
 				adopt_settle(t);
@@ -126,6 +129,8 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 	}
 	if (task != NULL)
 		task_box_reply(task, (unsigned int)(reply->tag % 4), reply);
+	else
+		(void)sandbox_op_reply(sup, reply);
 }
 
 /* A box in the list that none of our tasks owns was an earlier runner's, and its run is over.
@@ -143,8 +148,10 @@ static void on_box_entry(void *ctx, const struct box_reply *entry)
 			adopt_box(task, entry);
 		return;
 	}
+	if (sandbox_entry(sup, entry))
+		return;
 	log_event(LOG_WARNING, "box_foreign", "run=%s slot=%u", entry->run_id, entry->slot);
-	(void)boxclient_destroy(&sup->box, TAG_FOREIGN, entry->slot, entry->run_id, 0, &e);
+	(void)boxclient_destroy(&sup->box, SANDBOX_TAG_NOBODY, entry->slot, entry->run_id, 0, &e);
 }
 
 static void on_box_died(void *ctx, const struct box_reply *event)
@@ -153,6 +160,8 @@ static void on_box_died(void *ctx, const struct box_reply *event)
 
 	if (task != NULL && task->has_box && task->slot == event->slot)
 		task_box_died(task);
+	else
+		(void)sandbox_died(ctx, event);
 }
 
 static const struct boxclient_events box_events = {
@@ -210,6 +219,7 @@ static void box_ready(struct supervisor *sup)
 		return;
 	log_err(LOG_ERROR, "box_lost_connection", &e, "%s", "");
 	sup->box_open = false;
+	sup->boxes_known = false;
 	sup->box_registered_fd = -1;
 }
 
@@ -282,10 +292,19 @@ static void handle_jobs(struct supervisor *sup)
 
 		switch (event.kind) {
 		case JOBS_CLAIMED:
-			task_begin(sup, &event);
+			if (job_kind_is_operation(event.claim.kind))
+				sandbox_op_begin(sup, &event);
+			else
+				task_begin(sup, &event);
 			break;
 		case JOBS_ADOPTED:
-			task_adopt(sup, &event);
+			if (job_kind_is_operation(event.claim.kind))
+				sandbox_op_begin(sup, &event);
+			else
+				task_adopt(sup, &event);
+			break;
+		case JOBS_SANDBOX:
+			sandbox_expected(sup, event.claim.run_id);
 			break;
 		case JOBS_READY:
 			sup->taken_over = true;
@@ -323,6 +342,10 @@ static void handle_jobs(struct supervisor *sup)
 static int64_t next_due(const struct supervisor *sup, int64_t now)
 {
 	int64_t due = now + TICK_MAX_US;
+	int64_t operations = sandboxes_due_us(sup);
+
+	if (operations < due)
+		due = operations;
 
 	if (!sup->box_open && sup->box_retry_us < due)
 		due = sup->box_retry_us;
@@ -366,6 +389,7 @@ static bool turn(struct supervisor *sup)
 	box_connect(sup, now);
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_tick(t, now);
+	sandboxes_tick(sup, now);
 	box_watch(sup);
 	/* freed only here, when no event of this turn can name a task any more */
 	reap(sup);
@@ -468,6 +492,7 @@ int main(int argc, char **argv)
 		;
 	if (!sup.outlawed)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
+	sandboxes_free(&sup);
 	boxclient_release(&sup.box);
 	notifier_release(&sup.to_gate);
 	log_event(LOG_INFO, "stopped", "tasks=%u", sup.task_count);

@@ -24,7 +24,7 @@ static void set_exit(struct run_result *r, int64_t code)
 
 static bool out_of_memory(const struct task *task)
 {
-	return task->has_stats && task->stats.oom_kills > 0;
+	return task->exec_oom || (task->has_stats && task->stats.oom_kills > 0);
 }
 
 /* The command ended by itself, or by a signal that was not ours. */
@@ -46,6 +46,12 @@ static void judge_exit(const struct task *task, struct run_result *r)
 			set(r, RUN_KILLED, false, text);
 		}
 		set_exit(r, 128 + x->code);
+		return;
+	}
+	if (x->how == AGENT_NOT_STARTED && x->stage == AGENT_STAGE_CHDIR) {
+		/* only a command in a sandbox can name a folder */
+		set(r, RUN_FAILED, false, "cwd_failed");
+		set_exit(r, x->code);
 		return;
 	}
 	if (x->how == AGENT_NOT_STARTED && x->code != 126 && x->code != 127) {
@@ -75,6 +81,12 @@ static void judge(const struct task *task, struct run_result *r)
 	case STOP_BACKEND:
 		set(r, RUN_FAILED, true, "namespace_failed");
 		return;
+	case STOP_SANDBOX:
+		set(r, RUN_FAILED, false, "sandbox_not_running");
+		return;
+	case STOP_BUSY:
+		set(r, RUN_FAILED, false, "sandbox_busy");
+		return;
 	case STOP_LOST:
 	case STOP_NONE:
 		break;
@@ -86,6 +98,11 @@ static void judge(const struct task *task, struct run_result *r)
 	} else if (out_of_memory(task)) {
 		/* the box as a whole fell to its memory limit */
 		set(r, RUN_KILLED, false, "out_of_memory");
+		set_exit(r, 128 + SIGKILL);
+	} else if (task->claim.kind == JOB_EXEC &&
+		   sandbox_live(task->sup, task->spec.sandbox) == NULL) {
+		/* the sandbox was stopped beneath it */
+		set(r, RUN_KILLED, false, "sandbox_stopped");
 		set_exit(r, 128 + SIGKILL);
 	} else {
 		set(r, RUN_FAILED, true, "box_lost");
@@ -133,13 +150,17 @@ static char *usage_text(const struct task *task)
 	const struct box_stats *s = &task->stats;
 	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
+	/* a command in a sandbox has no box to be counted by: its own processes then */
+	bool own = task->claim.kind == JOB_EXEC;
+	uint64_t cpu_us = own ? task->exit.user_us + task->exit.system_us : s->cpu_us;
+	uint64_t peak_bytes = own ? task->exit.maxrss_kib * 1024 : s->memory_peak_bytes;
 	int bad = 0;
 
-	put(usage, "cpu_time_sec", (int64_t)(s->cpu_us / CLOCK_US_PER_S), &bad);
-	put(usage, "cpu_time_ms", (int64_t)(s->cpu_us / CLOCK_US_PER_MS), &bad);
+	put(usage, "cpu_time_sec", (int64_t)(cpu_us / CLOCK_US_PER_S), &bad);
+	put(usage, "cpu_time_ms", (int64_t)(cpu_us / CLOCK_US_PER_MS), &bad);
 	put(usage, "wall_time_sec", (int64_t)(task->exit.wall_us / CLOCK_US_PER_S), &bad);
 	put(usage, "wall_time_ms", (int64_t)(task->exit.wall_us / CLOCK_US_PER_MS), &bad);
-	put(usage, "peak_rss_mb", (int64_t)((s->memory_peak_bytes + MIB - 1) / MIB), &bad);
+	put(usage, "peak_rss_mb", (int64_t)((peak_bytes + MIB - 1) / MIB), &bad);
 	put(usage, "log_bytes", (int64_t)task->output.kept_bytes, &bad);
 	put(usage, "artifact_bytes", (int64_t)task->collection.done_bytes, &bad);
 	put_if(usage, "oom_kills", (int64_t)s->oom_kills, &bad);

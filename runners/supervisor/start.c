@@ -85,7 +85,7 @@ int task_send_command(struct task *task, struct err *e)
 {
 	struct agent_exec exec = {.argv = task->spec.command,
 				  .env = task->spec.environment,
-				  .cwd = "/workspace",
+				  .cwd = task->spec.cwd,
 				  .uid = BOX_USER,
 				  .gid = BOX_USER,
 				  .nofile = (uint64_t)task->spec.nofile,
@@ -95,7 +95,7 @@ int task_send_command(struct task *task, struct err *e)
 				  .stdin_mode = AGENT_STDIN_NONE};
 
 	if (send_files(task, e) != 0 || mark_sent(task, e) != 0 ||
-	    agent_exec(&task->agent, EXEC_CHANNEL, &exec, e) != 0)
+	    agent_exec(&task->agent, task->channel, &exec, e) != 0)
 		return -1;
 	trace_mark(&task->trace, TRACE_EXEC_SENT);
 	task->state = TASK_STARTING;

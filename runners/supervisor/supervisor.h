@@ -42,7 +42,9 @@ enum task_stop {
 	STOP_TIMEOUT,
 	STOP_BACKEND,
 	STOP_IMAGE,
-	STOP_LOST
+	STOP_LOST,
+	STOP_SANDBOX, /* the sandbox does not run */
+	STOP_BUSY     /* its agent takes no more commands now */
 };
 
 struct task_entry {
@@ -75,12 +77,48 @@ struct collection {
 
 struct supervisor;
 
+/* A sandbox whose box is here, or should be. */
+struct sandbox {
+	struct sandbox *next;
+	char id[IDENT_UUID_SIZE];
+	bool live;   /* slot and agent_path are known */
+	bool ending; /* it is being stopped */
+	bool seen;   /* in the list of boxes that is coming in */
+	uint32_t slot;
+	char agent_path[BOX_PATH_SIZE];
+	uint64_t oom_kills; /* that have been blamed on somebody */
+};
+
+enum sandbox_op_state {
+	OP_WAITS, /* for the list of boxes */
+	OP_WORKSPACE,
+	OP_WORKSPACE_AGAIN,
+	OP_CREATE,
+	OP_CREATE_AGAIN,
+	OP_DESTROY,
+	OP_DESTROY_AGAIN,
+	OP_DONE
+};
+
+/* A start, stop or delete. */
+struct sandbox_op {
+	struct sandbox_op *next;
+	struct supervisor *sup;
+	uint64_t serial; /* as a task's, out of the same numbers */
+	struct claim claim;
+	struct run_spec spec;
+	enum sandbox_op_state state;
+	int64_t deadline_us;
+	int64_t retry_us;
+};
+
 struct task {
 	struct task *next;
 	struct supervisor *sup;
 	uint64_t serial; /* tag of its requests to cordon-box: serial * 4 + what */
 	struct claim claim;
 	struct run_spec spec;
+	uint32_t channel; /* of its command */
 	enum task_state state;
 	enum task_stop stop;
 	bool has_box;
@@ -97,6 +135,7 @@ struct task {
 	struct agent_exit exit;
 	struct box_stats stats;
 	bool has_stats;
+	bool exec_oom;     /* in a sandbox: it was killed for memory */
 	bool handed;       /* the result is with the SQL thread */
 	bool store_failed; /* the spool or the artifacts could not be written */
 	int64_t startup_deadline_us;
@@ -125,6 +164,9 @@ struct supervisor {
 	int epoll_fd;
 	int notice_fd;
 	struct task *tasks;
+	struct sandbox *sandboxes;
+	struct sandbox_op *ops;
+	bool boxes_known; /* cordon-box's list has come since it was connected */
 	unsigned int task_count;
 	uint64_t next_serial;
 	bool taken_over; /* all adopted claims are known: a box of no task may go */
@@ -173,6 +215,49 @@ int task_send_command(struct task *task, struct err *e);
 bool task_was_sent(const struct task *task);
 void task_finish(struct task *task);
 void task_agent_watch(struct task *task);
+
+/* --- exec.c
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+uint32_t exec_channel(const struct claim *claim);
+/* In the box of its sandbox; waits where that is not known yet. */
+void exec_begin(struct task *task);
+/* False: the sandbox has no box. */
+bool exec_adopt(struct task *task);
+void exec_saved(struct task *task);
+/* It was killed, and not by us: only its box can tell whether memory ran out. */
+bool exec_asks_usage(const struct task *task);
+/* Of a sandbox's counters only the kills for memory since the last time are this command's. */
+void exec_blame_memory(struct task *task, const struct box_reply *reply);
+/* What the answer holds of its output, mem; NULL for other runs and when memory is short. */
+char *exec_result(struct task *task);
+
+/* --- sandbox.c
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+#define SANDBOX_COMMANDS   30U /* at once; the agent has 32 connections and 32 channels */
+#define SANDBOX_TAG_NOBODY 3U  /* the answer interests nobody */
+
+struct sandbox *sandbox_find(struct supervisor *sup, const char *id);
+/* One that takes commands; NULL. */
+struct sandbox *sandbox_live(struct supervisor *sup, const char *id);
+struct sandbox_op *sandbox_op_of(struct supervisor *sup, const char *sandbox);
+/* The database says that it runs here. */
+void sandbox_expected(struct supervisor *sup, const char *id);
+/* Takes event->spec. */
+void sandbox_op_begin(struct supervisor *sup, struct jobs_event *event);
+/* True when the reply was an operation's. */
+bool sandbox_op_reply(struct supervisor *sup, const struct box_reply *reply);
+/* An entry of the list, a death: true when it is a sandbox's. */
+bool sandbox_entry(struct supervisor *sup, const struct box_reply *entry);
+bool sandbox_died(struct supervisor *sup, const struct box_reply *event);
+/* The list is complete: sandboxes without a box are lost, operations go on. */
+void sandboxes_settle(struct supervisor *sup);
+void sandboxes_tick(struct supervisor *sup, int64_t now_us);
+int64_t sandboxes_due_us(const struct supervisor *sup);
+void sandboxes_free(struct supervisor *sup);
 
 /* adopt.c: the box of an adopted task was found. */
 void adopt_box(struct task *task, const struct box_reply *entry);

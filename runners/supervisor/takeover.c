@@ -129,6 +129,8 @@ int jobs_take_over(struct jobs *jobs, struct err *e)
 	for (size_t i = 0; i < count; i++)
 		if (take_from(jobs, old[i].instance, old[i].other_boot, e) != 0)
 			return -1;
+	if (jobs_list_sandboxes(jobs, e) != 0)
+		return -1;
 	jobs->registered = true;
 	jobs_put_simple(jobs, JOBS_READY, NULL);
 	log_event(LOG_INFO, "registered", "runner=%s node=%s", jobs->instance, jobs->policy->node);

@@ -95,7 +95,7 @@ static void on_started(void *ctx, uint32_t channel, uint32_t pid)
 	struct err e = ERR_INIT;
 
 	(void)pid;
-	if (channel != EXEC_CHANNEL || task->state != TASK_STARTING)
+	if (channel != task->channel || task->state != TASK_STARTING)
 		return;
 	task->state = TASK_RUNNING;
 	trace_mark_at(&task->trace, TRACE_STARTED, now);
@@ -117,7 +117,7 @@ static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uin
 	bool changed = false;
 	struct err e = ERR_INIT;
 
-	if (channel != EXEC_CHANNEL || task->store_failed)
+	if (channel != task->channel || task->store_failed)
 		return;
 	if (output_bytes(&task->output, stream == AGENT_STREAM_OUT ? 0 : 1, data, length,
 			 clock_monotonic_us(), &changed, &e) != 0) {
@@ -139,7 +139,7 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 	bool changed = false;
 	struct err e = ERR_INIT;
 
-	if (channel != EXEC_CHANNEL || task->exited ||
+	if (channel != task->channel || task->exited ||
 	    (task->state != TASK_STARTING && task->state != TASK_RUNNING))
 		return;
 	trace_mark(&task->trace, TRACE_EXITED);
@@ -189,7 +189,9 @@ static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
 		 * else ours */
 		log_event(LOG_WARNING, "start_refused", "req=%s run=%s tag=%u error=\"%s\"",
 			  task->claim.request_id, task->claim.run_id, tag, error->text);
-		task_stop(task, STOP_BACKEND);
+		task_stop(task, task->claim.kind == JOB_EXEC && error->code == ERR_LIMIT
+				    ? STOP_BUSY
+				    : STOP_BACKEND);
 		return;
 	}
 	collect_error(task, tag, error);
@@ -225,6 +227,7 @@ static struct task *task_new(struct supervisor *sup, const struct claim *claim)
 	task->sup = sup;
 	task->serial = ++sup->next_serial;
 	task->claim = *claim;
+	task->channel = exec_channel(claim);
 	task->agent_registered_fd = -1;
 	task->collection.fd = -1;
 	task->output.spool.fd = -1;
@@ -235,6 +238,7 @@ static struct task *task_new(struct supervisor *sup, const struct claim *claim)
 	return task;
 }
 
+/* A box for a run, or the sandbox's for a command in one. */
 static void send_create(struct task *task)
 {
 	struct box_limits limits = {.memory_bytes = (uint64_t)task->spec.memory_bytes,
@@ -243,13 +247,21 @@ static void send_create(struct task *task)
 				    .tmp_bytes = (uint64_t)task->spec.tmp_bytes,
 				    .pids = (uint32_t)task->spec.pids,
 				    .cpu_millis = (uint32_t)task->spec.cpu_milli};
+	struct box_wish wish = {.run_id = task->claim.run_id,
+				.image = task->spec.image,
+				.limits = &limits,
+				.fresh_net = task->spec.fresh_network,
+				.deadline_ms = CREATE_DEADLINE_MS};
 	struct err e = ERR_INIT;
 
+	if (task->claim.kind == JOB_EXEC) {
+		exec_begin(task);
+		return;
+	}
 	if (!task->sup->box_open)
 		return;
 	trace_mark(&task->trace, TRACE_BOX_ASKED);
-	if (boxclient_create(&task->sup->box, task->serial * 4 + WHAT_CREATE, task->claim.run_id,
-			     task->spec.image, &limits, CREATE_DEADLINE_MS, &e) == 0)
+	if (boxclient_make(&task->sup->box, task->serial * 4 + WHAT_CREATE, &wish, &e) == 0)
 		task->state = TASK_CREATING;
 	else
 		log_err(LOG_WARNING, "box_create", &e, "run=%s", task->claim.run_id);
@@ -352,6 +364,15 @@ static void created(struct task *task, const struct box_reply *reply)
 	}
 }
 
+/* The end of a command in a sandbox; the agent forgets it when the database has it. */
+static void save_exec(struct task *task)
+{
+	if (task->exited && !task->store_failed && hand_over(task))
+		task->state = TASK_SAVING;
+	else
+		task_finish(task);
+}
+
 /* The usage is known: the result goes to the database, and the box when that is done. */
 static void counted(struct task *task, const struct box_reply *reply)
 {
@@ -362,6 +383,11 @@ static void counted(struct task *task, const struct box_reply *reply)
 		return;
 	}
 	trace_mark(&task->trace, TRACE_COUNTED);
+	if (!task->has_box) {
+		exec_blame_memory(task, reply);
+		save_exec(task);
+		return;
+	}
 	task->stats = reply->stats;
 	task->has_stats = true;
 	/* what the command left running ends now, not when the database has answered */
@@ -379,7 +405,10 @@ void task_saved(struct task *task, const struct trace *trace)
 	if (task->state != TASK_SAVING)
 		return;
 	trace_mark_at(&task->trace, TRACE_END_COMMITTED, trace->at_us[TRACE_END_COMMITTED]);
-	task_destroy(task);
+	if (task->has_box)
+		task_destroy(task);
+	else
+		exec_saved(task);
 }
 
 void task_tell_trace(struct supervisor *sup, const char *run_id, const struct trace *trace)
@@ -518,9 +547,14 @@ void task_conclude(struct task *task)
 	if (task->state == TASK_COLLECTING)
 		trace_mark(&task->trace, TRACE_COLLECTED);
 	close_run(task);
+	if (!task->has_box && !exec_asks_usage(task)) {
+		save_exec(task);
+		return;
+	}
 	if (task->exited && !task->store_failed && task->agent_open && task->sup->box_open &&
 	    boxclient_verb(&task->sup->box, BOX_STATS, task->serial * 4 + WHAT_STATS, task->slot,
-			   task->claim.run_id, STATS_MS, &e) == 0) {
+			   task->has_box ? task->claim.run_id : task->spec.sandbox, STATS_MS,
+			   &e) == 0) {
 		task->state = TASK_COUNTING;
 		task->count_deadline_us = clock_monotonic_us() + STATS_MS * CLOCK_US_PER_MS;
 		return;
@@ -560,6 +594,8 @@ static bool hand_over(struct task *task)
 		output_close(&task->output);
 	task->output_open = false;
 	result = outcome_make(task);
+	if (result != NULL && task->exited)
+		result->result = exec_result(task);
 	if (result == NULL)
 		log_event(LOG_ERROR, "end_lost", "run=%s reason=memory", task->claim.run_id);
 	else
@@ -610,6 +646,14 @@ void task_stop(struct task *task, enum task_stop why)
 	}
 }
 
+/* To all of a run's box; in a sandbox, to the group of the command. */
+static int signal_command(struct task *task, uint32_t tag, int number, struct err *e)
+{
+	if (task->claim.kind == JOB_EXEC)
+		return agent_signal(&task->agent, task->channel, number, e);
+	return agent_signal_all(&task->agent, tag, number, e);
+}
+
 /* KILL to every process of the box, through the agent, so that output and artifacts are still read;
  * the box itself follows if that does not end it. */
 static void kill_inside(struct task *task, int64_t now)
@@ -619,7 +663,7 @@ static void kill_inside(struct task *task, int64_t now)
 	task->term_deadline_us = 0;
 	task->run_deadline_us = 0;
 	task->kill_deadline_us = now + KILL_WAIT_US;
-	if (!task->agent_open || agent_signal_all(&task->agent, TAG_KILL, SIGKILL, &e) != 0)
+	if (!task->agent_open || signal_command(task, TAG_KILL, SIGKILL, &e) != 0)
 		task_destroy(task);
 	else
 		task_agent_watch(task);
@@ -643,7 +687,7 @@ void task_cancel(struct task *task)
 	}
 	task->stop = STOP_CANCEL;
 	task->term_deadline_us = now + task->spec.cancel_grace_ms * CLOCK_US_PER_MS;
-	if (agent_signal_all(&task->agent, TAG_TERM, SIGTERM, &e) != 0)
+	if (signal_command(task, TAG_TERM, SIGTERM, &e) != 0)
 		task_destroy(task);
 	else
 		task_agent_watch(task);

@@ -449,6 +449,25 @@ static void test_again_and_again(void)
 	delete ("again");
 }
 
+static void test_shared_proc(void)
+{
+	struct box_wish wish = {.shared_proc = true};
+
+	for (int i = 0; i < 2; i++) {
+		/* warm, then cold */
+		CU_ASSERT_EQUAL_FATAL(rig_make(&rig, &box, &wish), 0);
+		says(&box, "setsid sleep 100 >/dev/null 2>&1 &", "");
+		says(&box,
+		     "pgrep -x sleep | wc -l; cat /proc/1/environ 2>/dev/null | wc -c; "
+		     "ls /proc/1/fd 2>/dev/null | wc -l",
+		     "1\n0\n0\n");
+		close_box(&box);
+	}
+	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, &box, NULL), 0);
+	says(&box, "ls -d /proc/1 2>/dev/null; echo hidden", "hidden\n");
+	close_box(&box);
+}
+
 static void test_fresh_network(void)
 {
 	struct box_wish fresh = {.fresh_net = true};
@@ -475,6 +494,7 @@ static const struct test tests[] = {
     {"box_workspace", "cordon-box dies", test_death_of_cordon_box},
     {"box_workspace", "again and again", test_again_and_again},
     {"box_workspace", "fresh network", test_fresh_network},
+    {"box_workspace", "shared proc", test_shared_proc},
 };
 
 int main(int argc, char **argv)

@@ -526,6 +526,20 @@ static void test_state_names_match_sql(void)
 		used += (size_t)snprintf(ours + used, sizeof(ours) - used, "%s%s",
 					 i == 0 ? "" : " ", job_state_name((enum job_state)i));
 	ASSERT_TEXT(in_sql, ours);
+	used = 0;
+	check_list("sandbox_state", in_sql, sizeof(in_sql));
+	for (int i = 0; i < SANDBOX__MAX; i++)
+		used +=
+		    (size_t)snprintf(ours + used, sizeof(ours) - used, "%s%s", i == 0 ? "" : " ",
+				     sandbox_state_name((enum sandbox_state)i));
+	ASSERT_TEXT(in_sql, ours);
+	used = 0;
+	check_list("operation_state", in_sql, sizeof(in_sql));
+	for (int i = 0; i < OPERATION__MAX; i++)
+		used +=
+		    (size_t)snprintf(ours + used, sizeof(ours) - used, "%s%s", i == 0 ? "" : " ",
+				     operation_state_name((enum operation_state)i));
+	ASSERT_TEXT(in_sql, ours);
 }
 
 /* One row per old phase, one column per new one: Q S R C F K T. */
@@ -546,6 +560,93 @@ static const char *const job_matrix[JOB__MAX] = {
     /* parked  */ "x...",
     /* claimed */ "x.x.",
 };
+
+/* pending provisioning running stopping stopped failed deleting deleted */
+static const char *const sandbox_matrix[SANDBOX__MAX] = {
+    /* pending      */ ".x...xx.",
+    /* provisioning */ "..x..x..",
+    /* running      */ "...xxxx.",
+    /* stopping     */ "....xx..",
+    /* stopped      */ "x.....x.",
+    /* failed       */ "x.....x.",
+    /* deleting     */ ".....x.x",
+    /* deleted      */ "........",
+};
+
+/* accepted running succeeded failed */
+static const char *const operation_matrix[OPERATION__MAX] = {
+    /* accepted  */ ".x.x",
+    /* running   */ "..xx",
+    /* succeeded */ "....",
+    /* failed    */ "....",
+};
+
+static void test_sandbox_states(void)
+{
+	static const enum job_kind kinds[] = {JOB_START, JOB_STOP, JOB_DELETE};
+	/* which state accepts start, stop, delete */
+	static const char *const accepts[SANDBOX__MAX] = {"...", "...", ".xx", "...",
+							  "x.x", "x.x", "...", "..."};
+
+	for (int a = 0; a <= SANDBOX__MAX; a++)
+		for (int b = 0; b <= SANDBOX__MAX; b++)
+			CU_ASSERT_EQUAL(
+			    sandbox_allowed((enum sandbox_state)a, (enum sandbox_state)b),
+			    a < SANDBOX__MAX && b < SANDBOX__MAX && sandbox_matrix[a][b] == 'x');
+	for (int a = 0; a <= OPERATION__MAX; a++)
+		for (int b = 0; b <= OPERATION__MAX; b++)
+			CU_ASSERT_EQUAL(
+			    operation_allowed((enum operation_state)a, (enum operation_state)b),
+			    a < OPERATION__MAX && b < OPERATION__MAX &&
+				operation_matrix[a][b] == 'x');
+	for (int a = 0; a < SANDBOX__MAX; a++) {
+		enum sandbox_state state = (enum sandbox_state)a;
+
+		CU_ASSERT_FALSE(sandbox_accepts(state, JOB_RUN));
+		CU_ASSERT_FALSE(sandbox_accepts(state, JOB_EXEC));
+		for (int k = 0; k < 3; k++) {
+			enum sandbox_state during = sandbox_during(kinds[k]);
+
+			CU_ASSERT_EQUAL(sandbox_accepts(state, kinds[k]), accepts[a][k] == 'x');
+			/* where an accepted operation leads is an allowed way */
+			if (accepts[a][k] == 'x' && kinds[k] != JOB_START)
+				CU_ASSERT_TRUE(sandbox_allowed(state, during));
+			CU_ASSERT_TRUE(sandbox_allowed(during, sandbox_after(kinds[k], true)));
+			CU_ASSERT_TRUE(sandbox_allowed(during, sandbox_after(kinds[k], false)));
+		}
+	}
+}
+
+static void test_sandbox_names(void)
+{
+	enum sandbox_state state = SANDBOX_RUNNING;
+	enum operation_state operation = OPERATION_RUNNING;
+	enum job_kind kind = JOB_STOP;
+
+	for (int i = 0; i < SANDBOX__MAX; i++) {
+		CU_ASSERT_EQUAL(
+		    sandbox_state_parse(sandbox_state_name((enum sandbox_state)i), &state), 0);
+		CU_ASSERT_EQUAL(state, (enum sandbox_state)i);
+	}
+	for (int i = 0; i < OPERATION__MAX; i++) {
+		CU_ASSERT_EQUAL(operation_state_parse(operation_state_name((enum operation_state)i),
+						      &operation),
+				0);
+		CU_ASSERT_EQUAL(operation, (enum operation_state)i);
+		CU_ASSERT_EQUAL(operation_terminal(operation), i >= OPERATION_SUCCEEDED);
+	}
+	for (int i = 0; i < JOB_KIND__MAX; i++) {
+		CU_ASSERT_EQUAL(job_kind_parse(job_kind_name((enum job_kind)i), &kind), 0);
+		CU_ASSERT_EQUAL(kind, (enum job_kind)i);
+		CU_ASSERT_EQUAL(job_kind_is_operation(kind), i >= JOB_START);
+	}
+	CU_ASSERT_EQUAL(sandbox_state_parse("Running", &state), -1);
+	CU_ASSERT_EQUAL(operation_state_parse("", &operation), -1);
+	CU_ASSERT_EQUAL(job_kind_parse("unknown", &kind), -1);
+	ASSERT_TEXT(sandbox_state_name(SANDBOX__MAX), "unknown");
+	ASSERT_TEXT(operation_state_name(OPERATION__MAX), "unknown");
+	ASSERT_TEXT(job_kind_name(JOB_KIND__MAX), "unknown");
+}
 
 static void test_state_pairs(void)
 {
@@ -597,6 +698,8 @@ static const struct test tests[] = {
     {"state", "names match the CHECKs", test_state_names_match_sql},
     {"state", "all pairs", test_state_pairs},
     {"state", "parse", test_state_parse},
+    {"state", "sandboxes and operations", test_sandbox_states},
+    {"state", "names of sandboxes and operations", test_sandbox_names},
 };
 
 TEST_MAIN(tests)

@@ -85,7 +85,7 @@ static void test_workspace_requests(void)
 	request.lifetime_ms = BOX_LIFETIME_MAX_MS;
 	(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
 	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
-	request.flags = BOX_FRESH_NET << 1;
+	request.flags = BOX_SHARED_PROC << 1;
 	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
 	request.flags = 0;
 	request.lifetime_ms = BOX_LIFETIME_MAX_MS + 1;

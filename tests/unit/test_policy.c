@@ -90,18 +90,18 @@ static void test_keys_refused(void)
 	refuse(URL "colour: red\n",
 	       "p.yaml:2:1: colour: unknown key; known here: public_url, node, http, database, "
 	       "paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, runtimes, "
-	       "box, data");
+	       "box, sandbox, data");
 	refuse(URL "pool:\n  worker: 3\n",
 	       "p.yaml:3:3: pool.worker: unknown key; known here: workers, max_requests, "
 	       "request_timeout_ms");
 	refuse(URL "tiers:\n  trusted:\n    require_vm_grade: true\n",
 	       "p.yaml:4:5: tiers.trusted.require_vm_grade: unknown key; known here: "
 	       "max_cpu_milli, max_mem_mb, timeout_sec, network_default, workspace_cap_mb, pids, "
-	       "nofile");
+	       "fresh_network, nofile");
 	refuse(URL "pool.workers: 3\n",
 	       "p.yaml:2:1: pool.workers: unknown key; known here: public_url, node, http, "
 	       "database, paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, "
-	       "runtimes, box, data");
+	       "runtimes, box, sandbox, data");
 	refuse(URL "pool:\n  workers: 3\n  workers: 4\n",
 	       "p.yaml:4:3: pool.workers: is there twice, first in line 3");
 	refuse(URL "pool: {workers: 3}\nlog: {level: info}\npool: {max_requests: 4}\n",
@@ -329,7 +329,8 @@ static void test_texts(void)
 	policy_box_limits(p, &text);
 	ASSERT_TEXT(buf_text(&text),
 		    "memory_max_mb=8192\npids_max=512\ncpu_max_millis=4000\n"
-		    "workspace_max_mb=512\nworkspace_inodes_max=100000\ntmp_max_mb=64\nslots=256\n"
+		    "workspace_max_mb=512\nworkspace_inodes_max=100000\ntmp_max_mb=64\npool=4\n"
+		    "pool_fresh=1\nnetns_ring=1\ndisk_max_mb=65536\nslots=256\n"
 		    "host_reserve_mb=2048\nusr_local=0\nuid_base=268435456\n");
 	buf_reset(&text);
 	policy_doc(&text);

@@ -19,6 +19,8 @@ static char network[] = "deny_all";
 static char *command[] = {argv0, argv1, argv2, NULL};
 static char *environment[] = {variable, NULL};
 static char *patterns[] = {pattern, NULL};
+static char cwd[] = "/workspace/a b";
+static char sandbox[] = "";
 static struct spec_file files[] = {{path0, 3}, {path1, 0}};
 
 static struct run_spec sample(void)
@@ -39,6 +41,10 @@ static struct run_spec sample(void)
 	spec.runtime = runtime;
 	spec.image = image;
 	spec.network = network;
+	spec.cwd = cwd;
+	spec.sandbox = sandbox;
+	spec.persistent = true;
+	spec.fresh_network = false;
 	spec.interactive = true;
 	spec.stdin_max_bytes = 0;
 	spec.stdin_bytes_per_second = 9007199254740991;
@@ -168,7 +174,7 @@ static void test_missing_and_wrong(void)
 		}
 		json_decref(root);
 	}
-	CU_ASSERT_EQUAL(members, 10 + 18);
+	CU_ASSERT_EQUAL(members, 14 + 19);
 }
 
 static void set_and_judge(const char *name, json_t *value, bool good)

@@ -367,6 +367,8 @@ static bool turn(struct supervisor *sup)
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_tick(t, now);
 	box_watch(sup);
+	if (now >= trace_mail_due_us(&sup->mail))
+		trace_mail_send(&sup->mail, &sup->to_gate);
 	/* freed only here, when no event of this turn can name a task any more */
 	reap(sup);
 	if (sup->outlawed)
@@ -469,6 +471,7 @@ int main(int argc, char **argv)
 	if (!sup.outlawed)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
 	boxclient_release(&sup.box);
+	trace_mail_send(&sup.mail, &sup.to_gate);
 	notifier_release(&sup.to_gate);
 	log_event(LOG_INFO, "stopped", "tasks=%u", sup.task_count);
 	return sup.outlawed ? 1 : 0;

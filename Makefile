@@ -142,7 +142,7 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 
 # modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
-$(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o
+$(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o $(BUILD)/obj/runners/supervisor/retention.o
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o
 $(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \

@@ -55,13 +55,13 @@ static int turn_open(struct turn *turn, int listen_fd, struct err *e)
 	return watch(turn->epoll_fd, listen_fd, EPOLLIN | EPOLLEXCLUSIVE, TURN_CONNECTION, e);
 }
 
-/* Both may be there: then this worker was woken for the connection and no other was, so it serves
- * that one before it stops. */
-static unsigned int turn_wait(const struct turn *turn)
+/* wait_ms: as epoll_wait. Both may be there: then this worker was woken for the connection and no
+ * other was, so it serves that one before it stops. */
+static unsigned int turn_wait(const struct turn *turn, int wait_ms)
 {
 	struct epoll_event events[2];
 	unsigned int what = 0;
-	int count = epoll_wait(turn->epoll_fd, events, ARRAY_LEN(events), -1);
+	int count = epoll_wait(turn->epoll_fd, events, ARRAY_LEN(events), wait_ms);
 
 	if (count < 0)
 		return errno == EINTR ? 0 : TURN_BROKEN;
@@ -103,7 +103,7 @@ static void mark_answer(struct handler_context *context, const struct http_respo
 
 /* What came after the row was written: the gate puts it behind the rest. The client has its answer.
  */
-static void tell_trace(struct handler_context *context)
+static void tell_trace(struct handler_context *context, struct trace_mail *mail)
 {
 	const struct trace *t = &context->trace;
 	char part[TRACE_PART_BYTES];
@@ -113,11 +113,11 @@ static void tell_trace(struct handler_context *context)
 	if (t->at_us[TRACE_RENDER_BEGUN] != 0
 		? trace_encode(t, TRACE_RENDER_BEGUN, TRACE_RENDERED, part)
 		: trace_encode(t, TRACE_COMMITTED, TRACE_ANSWERED, part))
-		(void)notify_trace(context->to_gate, context->traced_run, part);
+		trace_mail_add(mail, context->to_gate, context->traced_run, part);
 }
 
 static void serve_one(struct handler_context *context, struct fcgi_request *fcgi,
-		      struct score *slot)
+		      struct score *slot, struct trace_mail *mail)
 {
 	struct http_request request;
 	struct http_response response;
@@ -144,12 +144,27 @@ static void serve_one(struct handler_context *context, struct fcgi_request *fcgi
 	mark_answer(context, &response);
 	http_response_release(&response);
 	fcgi_request_finish(fcgi);
-	tell_trace(context);
+	tell_trace(context, mail);
 	atomic_fetch_add(&slot->requests, 1);
 }
 
+/* Sends what is due; how long the next wait may take. */
+static int send_mail(struct trace_mail *mail, struct notifier *to_gate)
+{
+	int64_t due = trace_mail_due_us(mail);
+	int64_t now;
+
+	if (due == INT64_MAX)
+		return -1;
+	now = clock_monotonic_us();
+	if (now < due)
+		return (int)((due - now) / CLOCK_US_PER_MS) + 1;
+	trace_mail_send(mail, to_gate);
+	return -1;
+}
+
 static int serve(const struct turn *turn, struct handler_context *context,
-		 struct fcgi_request *fcgi, struct score *slot)
+		 struct fcgi_request *fcgi, struct score *slot, struct trace_mail *mail)
 {
 	/* its own limit on memory that a fault could eat: a worker is replaced after its share of
 	 * requests */
@@ -160,14 +175,14 @@ static int serve(const struct turn *turn, struct handler_context *context,
 		int accepted = 0;
 
 		score_stage(slot, STAGE_IDLE, "");
-		what = turn_wait(turn);
+		what = turn_wait(turn, send_mail(mail, context->to_gate));
 		if ((what & TURN_CONNECTION) != 0)
 			accepted = fcgi_request_accept(fcgi);
 		if (accepted < 0 || (what & TURN_BROKEN) != 0)
 			return WORKER_EXIT_BROKEN;
 		if (accepted == 1) {
 			left--;
-			serve_one(context, fcgi, slot);
+			serve_one(context, fcgi, slot, mail);
 		}
 		if ((what & TURN_STOP) != 0)
 			return WORKER_EXIT_STOPPED;
@@ -183,6 +198,7 @@ int worker_run(const struct policy *policy, const char *image_digest, int listen
 	struct fcgi_request *fcgi = NULL;
 	struct err e = ERR_INIT;
 	struct turn turn = {-1, -1};
+	struct trace_mail mail = {.used = 0};
 	int result;
 
 	if (turn_open(&turn, listen_fd, &e) != 0 || proc_on_signal(SIGINT, NULL, &e) != 0 ||
@@ -193,7 +209,8 @@ int worker_run(const struct policy *policy, const char *image_digest, int listen
 		return WORKER_EXIT_BROKEN;
 	}
 	json_setup();
-	result = serve(&turn, &context, fcgi, slot);
+	result = serve(&turn, &context, fcgi, slot, &mail);
+	trace_mail_send(&mail, &pair[0]);
 	fcgi_request_close(fcgi);
 	store_close(context.db);
 	notifier_release(&pair[0]);

@@ -9,7 +9,8 @@
 #define RETRY_AFTER_US (200 * CLOCK_US_PER_MS)
 #define LISTEN_BACKLOG 128
 #define MESSAGE_BYTES  64
-#define TRACE_BYTES    (MESSAGE_BYTES + TRACE_PART_BYTES)
+#define MAIL_KIND      "traces "
+#define MAIL_WAIT_US   (300 * CLOCK_US_PER_MS)
 
 int notifier_init(struct notifier *n, const char *path, struct err *e)
 {
@@ -66,14 +67,53 @@ bool notify_send(struct notifier *n, const char *kind, const char *id, enum noti
 	       send_message(n, message, (size_t)length);
 }
 
-bool notify_trace(struct notifier *n, const char *run_id, const char *part)
+void trace_mail_add(struct trace_mail *mail, struct notifier *n, const char *run_id,
+		    const char *part)
 {
-	char message[TRACE_BYTES];
-	int length =
-	    snprintf(message, sizeof(message), "run %s %c %s", run_id, (char)NOTICE_TRACE, part);
+	char line[IDENT_UUID_SIZE + TRACE_PART_BYTES + 2];
+	int length = snprintf(line, sizeof(line), "%s %s\n", run_id, part);
 
-	return length >= 0 && (size_t)length < sizeof(message) &&
-	       send_message(n, message, (size_t)length);
+	if (length < 0 || (size_t)length >= sizeof(line))
+		return;
+	if (mail->used + (size_t)length >= sizeof(mail->text))
+		trace_mail_send(mail, n);
+	if (mail->used == 0) {
+		mail->since_us = clock_monotonic_us();
+		mail->used = strlen(MAIL_KIND);
+		memcpy(mail->text, MAIL_KIND, mail->used);
+	}
+	memcpy(mail->text + mail->used, line, (size_t)length);
+	mail->used += (size_t)length;
+}
+
+void trace_mail_send(struct trace_mail *mail, struct notifier *n)
+{
+	if (mail->used > 0)
+		(void)send_message(n, mail->text, mail->used);
+	mail->used = 0;
+}
+
+int64_t trace_mail_due_us(const struct trace_mail *mail)
+{
+	return mail->used == 0 ? INT64_MAX : mail->since_us + MAIL_WAIT_US;
+}
+
+bool notice_trace(struct notice *notice, char run_id[IDENT_UUID_SIZE], char part[TRACE_PART_BYTES])
+{
+	char *end = strchr(notice->text, '\n');
+	char *space = strchr(notice->text, ' ');
+	bool good;
+
+	if (end == NULL || space == NULL || space > end)
+		return false;
+	*end++ = '\0';
+	*space++ = '\0';
+	good = ident_is_uuid(notice->text) && trace_part_ok(space) &&
+	       str_copy(part, TRACE_PART_BYTES, space) == 0 &&
+	       str_copy(run_id, IDENT_UUID_SIZE, notice->text) == 0;
+	/* behind a fault nothing is believed */
+	memmove(notice->text, good ? end : "", good ? strlen(end) + 1 : 1);
+	return good;
 }
 
 int notify_listen(const char *path, struct err *e)
@@ -83,7 +123,7 @@ int notify_listen(const char *path, struct err *e)
 
 int notify_receive(int fd, struct notice *out, struct err *e)
 {
-	char message[TRACE_BYTES + 1];
+	char message[TRACE_MAIL_BYTES + 1];
 	size_t fd_count;
 	ssize_t got = fd_receive(fd, message, sizeof(message) - 1, NULL, 0, &fd_count, e);
 	char *id;
@@ -98,17 +138,21 @@ int notify_receive(int fd, struct notice *out, struct err *e)
 	message[got] = '\0';
 	id = strchr(message, ' ');
 	hint = id == NULL ? NULL : strchr(id + 1, ' ');
-	if (strlen(message) != (size_t)got || id == NULL || hint == NULL || hint[1] == '\0')
+	if (strlen(message) != (size_t)got)
+		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
+	if (str_starts(message, MAIL_KIND)) {
+		memset(out, 0, offsetof(struct notice, text));
+		out->hint = NOTICE_TRACE;
+		memcpy(out->text, message + strlen(MAIL_KIND), (size_t)got + 1 - strlen(MAIL_KIND));
+		return 1;
+	}
+	out->text[0] = '\0';
+	if (id == NULL || hint == NULL || hint[1] == '\0' || hint[2] != '\0')
 		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	*id++ = '\0';
 	*hint++ = '\0';
-	out->part[0] = '\0';
-	if (*hint == (char)NOTICE_TRACE ? hint[1] != ' ' || !trace_part_ok(hint + 2) ||
-					      str_copy(out->part, sizeof(out->part), hint + 2) != 0
-					: hint[1] != '\0')
-		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	if (str_copy(out->kind, sizeof(out->kind), message) != 0 || !ident_is_uuid(id) ||
-	    strchr("qcroet", *hint) == NULL)
+	    strchr("qcroe", *hint) == NULL)
 		return err_set(e, ERR_PROTOCOL, 0, "a notice is malformed");
 	memcpy(out->id, id, sizeof(out->id));
 	out->hint = (enum notice_hint) * hint;

@@ -239,7 +239,8 @@ static int by_time(const void *a, const void *b)
 	return (int)x->point - (int)y->point;
 }
 
-/* The clock of the accept becomes the first one. */
+/* The clock of the accept becomes the first one, and nothing on it lies before the accept: a claim
+ * may have begun, with others to take, a moment before this run was there. */
 static void order(struct decoder *d)
 {
 	for (size_t i = 0; i < d->count; i++) {
@@ -252,6 +253,9 @@ static void order(struct decoder *d)
 				d->found[k].clock = 0;
 			else if (d->found[k].clock < clock)
 				d->found[k].clock++;
+		for (size_t k = 0; k < d->count; k++)
+			if (d->found[k].clock == 0 && d->found[k].at_us < d->found[i].at_us)
+				d->found[k].at_us = d->found[i].at_us;
 		break;
 	}
 	qsort(d->found, d->count, sizeof(d->found[0]), by_time);

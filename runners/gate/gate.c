@@ -118,16 +118,25 @@ static void ask(struct gate *gate, struct watched *run)
 	sql_ask(gate->sql, run->id);
 }
 
-void gate_noticed(struct gate *gate, const struct notice *notice)
+static void keep_traces(struct gate *gate, struct notice *notice)
+{
+	char run_id[IDENT_UUID_SIZE];
+	char part[TRACE_PART_BYTES];
+
+	while (notice_trace(notice, run_id, part))
+		sql_trace(gate->sql, run_id, part);
+}
+
+void gate_noticed(struct gate *gate, struct notice *notice)
 {
 	struct watched *run;
 
-	if (!str_equal(notice->kind, "run"))
-		return;
 	if (notice->hint == NOTICE_TRACE) {
-		sql_trace(gate->sql, notice->id, notice->part);
+		keep_traces(gate, notice);
 		return;
 	}
+	if (!str_equal(notice->kind, "run"))
+		return;
 	if (notice->hint == NOTICE_ENDED) {
 		struct recent *slot = recent_slot(notice->id);
 

@@ -105,7 +105,7 @@ struct watched *gate_watch(struct gate *gate, const char *id);
 /* Drops the entry when nobody is left in it. */
 void gate_unwatch(struct gate *gate, struct watched *run);
 /* A change of a run that a notice told; the row decides. */
-void gate_noticed(struct gate *gate, const struct notice *notice);
+void gate_noticed(struct gate *gate, struct notice *notice);
 /* An answer of the SQL thread. */
 void gate_learned(struct gate *gate, const struct run_end *end);
 /* Asks the SQL thread about every run that somebody waits for; runs every 2 s. */

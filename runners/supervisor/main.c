@@ -391,6 +391,8 @@ static bool turn(struct supervisor *sup)
 		task_tick(t, now);
 	sandboxes_tick(sup, now);
 	box_watch(sup);
+	if (now >= trace_mail_due_us(&sup->mail))
+		trace_mail_send(&sup->mail, &sup->to_gate);
 	/* freed only here, when no event of this turn can name a task any more */
 	reap(sup);
 	if (sup->outlawed)
@@ -494,6 +496,7 @@ int main(int argc, char **argv)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
 	sandboxes_free(&sup);
 	boxclient_release(&sup.box);
+	trace_mail_send(&sup.mail, &sup.to_gate);
 	notifier_release(&sup.to_gate);
 	log_event(LOG_INFO, "stopped", "tasks=%u", sup.task_count);
 	return sup.outlawed ? 1 : 0;

@@ -161,6 +161,7 @@ struct supervisor {
 	bool box_writes;
 	int box_registered_fd;
 	struct notifier to_gate;
+	struct trace_mail mail; /* to the gate */
 	int epoll_fd;
 	int notice_fd;
 	struct task *tasks;

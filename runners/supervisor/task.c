@@ -417,7 +417,7 @@ void task_tell_trace(struct supervisor *sup, const char *run_id, const struct tr
 
 	if (trace->at_us[TRACE_END_COMMITTED] != 0 &&
 	    trace_encode(trace, TRACE_END_COMMITTED, TRACE_BOX_DESTROYED, part))
-		(void)notify_trace(&sup->to_gate, run_id, part);
+		trace_mail_add(&sup->mail, &sup->to_gate, run_id, part);
 }
 
 void task_box_reply(struct task *task, unsigned int what, const struct box_reply *reply)

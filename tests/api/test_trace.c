@@ -1,6 +1,7 @@
 /* test_trace: where the time of a run went, as the route tells it, and the tails that the gate
  * writes. In process, against the private stack's MariaDB. */
 #include "runners/gate/tails.h"
+#include "runners/supervisor/retention.h"
 
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
@@ -236,6 +237,36 @@ static void test_end_keeps_the_beginning(void)
 	answer_release(&answer);
 }
 
+static void note_gone(const char *run_id, void *arg)
+{
+	(void)run_id;
+	(*(size_t *)arg)++;
+}
+
+static void test_goes_with_the_run(void)
+{
+	struct err e = ERR_INIT;
+	char ids[2][IDENT_UUID_SIZE];
+	size_t gone = 0;
+
+	for (int i = 0; i < 2; i++) {
+		make_run(alice, ids[i]);
+		api_sql(api.db, "INSERT INTO run_trace VALUES ('%s', '00000001@1x0;')", ids[i]);
+	}
+	api_sql(
+	    api.db,
+	    "UPDATE run SET phase = 'completed', finished_at = UTC_TIMESTAMP(6) - INTERVAL %lld "
+	    "DAY WHERE id = '%s'",
+	    (long long)api.policy->runs.row_ttl_days + 1, ids[0]);
+	CU_ASSERT_EQUAL(retention_sweep(api.db, api.policy, note_gone, &gone, &e), 0);
+	CU_ASSERT(gone >= 1);
+	for (int i = 0; i < 2; i++)
+		CU_ASSERT_EQUAL(api_number(api.db,
+					   "SELECT COUNT(*) FROM run_trace WHERE run_id = '%s'",
+					   ids[i]),
+				i);
+}
+
 static const struct test tests[] = {
     {"handlers", "clean", callrig_clean},
     {"trace", "a queued run", test_queued},
@@ -243,6 +274,7 @@ static const struct test tests[] = {
     {"trace", "broken columns", test_broken},
     {"trace", "tails", test_tails},
     {"trace", "the end keeps the beginning", test_end_keeps_the_beginning},
+    {"trace", "goes with the run", test_goes_with_the_run},
     {"handlers", "leave nothing", callrig_leave_nothing},
 };
 

@@ -99,8 +99,8 @@ static void test_every_point(void)
 
 static void test_order(void)
 {
-	list_is("00000001@100a0;00000001@90j0k20;",
-		"noticed 0 0, accepted 10 10, claim_begun 20 10");
+	list_is("00000001@90j15k0l30;00000001@100a0;",
+		"accepted 0 0, claim_begun 0 0, noticed 5 5, claimed 20 15");
 	/* equal times stand in the order of the path */
 	list_is("00000001@100x0w0a0;", "accepted 0 0, end_begun 0 0, end_committed 0 0");
 	/* the first of two counts */
@@ -143,10 +143,10 @@ static void test_broken(void)
 	list_is("00000001@1a0b20c3", "accepted 0 0, read 20 20");
 	/* a later version's letter */
 	list_is("00000001@1a0Z7b9;", "accepted 0 0, read 9 9");
-	list_is("00000001@999999999999999999a999999999999999999b0;",
-		"read 0 0, accepted 999999999999999999 999999999999999999");
-	list_is("00000001@1a99999999999999999999999b5;",
-		"read 0 0, accepted 999999999999999994 999999999999999994");
+	list_is("00000001@999999999999999999a0b999999999999999999;",
+		"accepted 0 0, read 999999999999999999 999999999999999999");
+	list_is("00000001@1a0b99999999999999999999999c5;",
+		"accepted 0 0, authenticated 5 5, read 999999999999999999 999999999999999994");
 	trace_decode(nul, sizeof(nul) - 1, &list);
 	CU_ASSERT_EQUAL(list.count, 2);
 	/* more clocks and more parts than there can be */

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""bench_trace.py [COUNT [GAP_MS]]: where the time of one run goes: COUNT (300) runs of `true` one by one over one kept connection, then the
+median of every step of their traces, as a table. The private stack must be up: set -a; . var/dev.env; set +a
+"""
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.parse
+
+BASE = "/api/v1/sandbox/runs"
+# the path to the answer: each step begins when the one before it has ended
+PATH = ["accepted", "read", "authenticated", "admitted", "begun", "locked", "committed", "noticed", "claim_begun", "claimed", "box_asked",
+        "box_ready", "exec_sent", "started", "exited", "drained", "counted", "end_begun", "end_committed", "end_noticed", "released",
+        "render_begun", "row_read", "answered"]
+BESIDE = [("committed", "held"), ("held", "parked"), ("end_committed", "box_destroyed")]
+
+
+class Client:
+    def __init__(self):
+        url = urllib.parse.urlsplit(os.environ["CORDON_URL"])
+        context = ssl.create_default_context(cafile=os.environ["CORDON_CA"])
+        self.http = http.client.HTTPSConnection(url.hostname, url.port, context=context)
+
+    def call(self, method, path, body=None):
+        send = {"X-API-KEY": os.environ["CORDON_API_KEY"], "Content-Type": "application/json"}
+        self.http.request(method, path, None if body is None else json.dumps(body), send)
+        answer = self.http.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            sys.exit("%s %s: %d %s" % (method, path, answer.status, text.decode()))
+        return json.loads(text)
+
+
+def part(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0
+
+
+def row(name, values):
+    print("| %s | %d | %d | %d |" % (name, part(values, 0.5), part(values, 0.95), len(values)))
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    gap = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0
+    client = Client()
+    outside = {}
+    for _ in range(count):
+        time.sleep(gap)
+        start = time.monotonic()
+        run = client.call("POST", BASE, {"base_image": "host", "command": ["true"]})
+        outside[run["id"]] = (time.monotonic() - start) * 1e6
+    time.sleep(2.5)
+    traces = [client.call("GET", "%s/%s/trace" % (BASE, run)) for run in outside]
+    whole = [t for t in traces if t["held"] and not set(PATH + ["held", "parked", "box_destroyed"]) - {p["name"] for p in t["points"]}]
+    at = [{p["name"]: p["at_us"] for p in t["points"]} for t in whole]
+    print("%d runs, %d whole traces, %d warm boxes\n" % (count, len(whole), sum(t["warm"] for t in whole)))
+    print("| step, us | p50 | p95 | n |\n|---|---|---|---|")
+    for before, name in zip(PATH, PATH[1:]):
+        row(name, [t[name] - t[before] for t in at])
+    row("accept to answer", [t["answer_us"] for t in whole])
+    row("the client's own clock", list(outside.values()))
+    row("client, less the trace", [outside[t["run_id"]] - t["answer_us"] for t in whole])
+    for before, name in BESIDE:
+        row("beside: %s to %s" % (before, name), [t[name] - t[before] for t in at])
+
+
+main()

@@ -121,6 +121,7 @@ void box_reset(struct daemon *d, struct slot *s, const struct box_request *reque
 	s->pooled = false;
 	s->claimed = false;
 	s->attached = false;
+	s->workspace_tries = 0;
 	s->workspace_state = SLOT_WORKSPACE_NONE;
 	s->fresh_net = (request->flags & BOX_FRESH_NET) != 0;
 	take_request(s, request);

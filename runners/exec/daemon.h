@@ -90,6 +90,7 @@ struct slot {
 	struct box_limits limits;
 	char workspace[BOX_RUN_ID_SIZE]; /* one that stays; empty: a tmpfs */
 	enum slot_workspace workspace_state;
+	unsigned int workspace_tries;
 	bool attached;    /* the workspace is mounted in the box */
 	bool maintain;    /* no commands */
 	bool shared_proc; /* commands see each other */

@@ -20,6 +20,7 @@
 #define LINGER_US   (2 * CLOCK_US_PER_S) /* a next run of the same session finds it open */
 #define SPARE_ROOMS 64U                  /* workspaces without a box: being made, lingering */
 #define HIGH_FD     100
+#define TRIES       3U /* keepers for one box */
 
 /*
  * FREE -> OPEN (a keeper lives) -> CLOSING (its socket is shut, it writes back and ends) -> FREE.
@@ -283,12 +284,14 @@ static void on_end(struct daemon *d, void *ctx, uint32_t events)
 
 		if (!str_equal(s->workspace, id) || s->workspace_state == SLOT_WORKSPACE_NONE)
 			continue;
-		if (s->workspace_state == SLOT_WORKSPACE_USED) {
-			/* it has its own mount and lives on; a keeper is for those to come */
-			if (s->state == BOX_BUILDING && !s->attached)
-				box_fail_create(s, BOX_ERR_FAILED, 0, lost.text);
+		if (s->workspace_state == SLOT_WORKSPACE_USED &&
+		    (s->state != BOX_BUILDING || s->attached))
+			continue; /* it has its own mount and lives on */
+		if (s->workspace_tries++ >= TRIES) {
+			fail_slot(s, BOX_ERR_FAILED, 0, lost.text);
 			continue;
 		}
+		s->workspace_state = SLOT_WORKSPACE_WAITS;
 		w = open_one(d, id, &e);
 		if (w == NULL)
 			fail_slot(s, BOX_ERR_FAILED, e.sys, e.text);

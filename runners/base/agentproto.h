@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AGENT_VERSION       1
+#define AGENT_VERSION       2
 #define AGENT_HEADER_BYTES  24
 #define AGENT_WINDOW_BYTES  (64U << 10)  /* unacknowledged bytes per stream, both directions */
 #define AGENT_CHUNK_BYTES   (32U << 10)  /* largest OUT, DATA and STDIN payload */
@@ -44,6 +44,7 @@ enum agent_type {
 	AGENT_STATS = 9,
 	AGENT_PING = 10,
 	AGENT_REATTACH = 11,
+	AGENT_RESIZE = 12,
 	/* agent to client */
 	AGENT_WELCOME = 64,
 	AGENT_STARTED = 65,
@@ -100,7 +101,9 @@ struct agent_exec {
 	uint64_t core_bytes; /* always applied: 0 means no core files */
 	uint32_t grace_ms;   /* how long output of background children is waited for */
 	uint8_t stdin_mode;  /* enum agent_stdin_mode */
-	uint8_t pty;         /* reserved, 0 */
+	uint8_t pty;         /* 1: a terminal instead of pipes */
+	uint16_t rows;       /* its size; 0 without one */
+	uint16_t cols;
 };
 
 enum agent_how { AGENT_EXITED = 0, AGENT_SIGNALED = 1, AGENT_NOT_STARTED = 2, AGENT_HOW__MAX };
@@ -201,6 +204,11 @@ int agent_exec_parse(char *bytes, size_t length, char **pointers, struct agent_e
 
 void agent_put_signal(struct buf *b, uint32_t client, uint32_t channel, bool all, int number);
 int agent_get_signal(const struct agent_frame *f, int *out_number, struct err *e);
+
+void agent_put_resize(struct buf *b, uint32_t client, uint32_t channel, uint16_t rows,
+		      uint16_t cols);
+int agent_get_resize(const struct agent_frame *f, uint16_t *out_rows, uint16_t *out_cols,
+		     struct err *e);
 
 int agent_put_file_write(struct buf *b, uint32_t client, uint32_t tag, uint64_t offset, bool last,
 			 const struct agent_file_write *part, struct err *e);

@@ -172,16 +172,22 @@ int agent_connect(struct agent *a, const char *path, struct err *e)
 
 int agent_exec(struct agent *a, uint32_t channel, const struct agent_exec *spec, struct err *e)
 {
+	struct agent_channel *ch;
 	size_t at;
 
 	if (connected(a, e) != 0)
 		return -1;
 	if (find(a, channel) != NULL)
 		return err_set(e, ERR_CONFLICT, 0, "channel %u is in use", channel);
-	at = mark(a);
-	if (agent_put_exec(&a->out, a->client, channel, spec, e) != 0 || sent(a, at, e) != 0)
+	ch = add(a, channel, e);
+	if (ch == NULL)
 		return -1;
-	return add(a, channel, e) == NULL ? -1 : 0;
+	at = mark(a);
+	if (agent_put_exec(&a->out, a->client, channel, spec, e) != 0 || sent(a, at, e) != 0) {
+		ch->used = false;
+		return -1;
+	}
+	return 0;
 }
 
 ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t length, bool eof,
@@ -214,6 +220,17 @@ ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t 
 		taken += part;
 	} while (taken < length);
 	return (ssize_t)taken;
+}
+
+int agent_resize(struct agent *a, uint32_t channel, uint16_t rows, uint16_t cols, struct err *e)
+{
+	size_t at;
+
+	if (connected(a, e) != 0)
+		return -1;
+	at = mark(a);
+	agent_put_resize(&a->out, a->client, channel, rows, cols);
+	return sent(a, at, e);
 }
 
 int agent_signal(struct agent *a, uint32_t channel, int number, struct err *e)

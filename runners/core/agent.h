@@ -111,12 +111,18 @@ int agent_ready(struct agent *a, struct err *e);
 /* --- requests; all return 0, or -1 when not connected or over a bound ----------------------------
  */
 
-/* Answer: started, or exited with AGENT_NOT_STARTED, or error (nothing was started). */
+/* Answer: started, or exited with AGENT_NOT_STARTED, or error (nothing was started). With spec->pty
+ * the command has a terminal of rows x cols: all its output is AGENT_STREAM_OUT, with \r\n as the
+ * terminal makes it; TERM is for spec->env; ^C and the like are bytes of stdin. At most
+ * AGENT_MAX_CHANNELS commands that are not acknowledged. */
 int agent_exec(struct agent *a, uint32_t channel, const struct agent_exec *spec, struct err *e);
 /* Takes part of data as the window allows: bytes taken (0: wait for `input`), or -1. eof counts
- * when all was taken. */
+ * when all was taken; a terminal is typed ^D then (twice when its line has begun). */
 ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t length, bool eof,
 		    struct err *e);
+/* The size of the command's terminal; its foreground group gets SIGWINCH. Result, or error: invalid
+ * (the command has no terminal), conflict (it has ended). */
+int agent_resize(struct agent *a, uint32_t channel, uint16_t rows, uint16_t cols, struct err *e);
 /* To the command's process group; result or error with tag channel. */
 int agent_signal(struct agent *a, uint32_t channel, int number, struct err *e);
 /* To every process of the box but pid 1; result with that tag. */

@@ -195,6 +195,8 @@ static int dispatch(struct server *s, struct conn *c, const struct agent_frame *
 		return with_result(c, f, 0);
 	case AGENT_REATTACH:
 		return channel_reattach(s, c, f, e);
+	case AGENT_RESIZE:
+		return with_result(c, f, channel_resize(s, f, e));
 	default:
 		return err_set(e, ERR_PROTOCOL, 0, "no request of type %u", f->head.type);
 	}

@@ -62,7 +62,7 @@ static void watch_channel(struct poll_set *p, const struct channel *ch, unsigned
 	if (channel_wants_output(ch, 1))
 		watch(p, ch->out[1].fd, POLLIN, ROLE_ERR, index);
 	/* without events: POLLERR tells that the reader is gone */
-	watch(p, ch->in_fd, ch->in_written < ch->in_received ? POLLOUT : 0, ROLE_IN, index);
+	watch(p, ch->in_fd, channel_wants_to_write(ch) ? POLLOUT : 0, ROLE_IN, index);
 }
 
 static void watch_all(struct server *s, struct poll_set *p)

@@ -5,6 +5,7 @@
  *	server.c   the loop: waits, reaps, hands out turns
  *	conn.c	   one client connection: frames in, bounded bytes out, who gets which request
  *	channel.c  one command: pipes, rings, acknowledgements, its end
+ *	pty.c	   terminals of commands
  *	command.c  the forked child until execve
  *	stub.c	   a child that waits just before that, for the first command
  *	files.c	   FILE_WRITE and FILE_READ beneath the workspace
@@ -94,12 +95,15 @@ struct channel {
 	bool reaped;
 	int error_fd;         /* the child's error pipe, -1 when it is read */
 	struct stream out[2]; /* stdout, stderr */
+	int tty_fd;           /* the terminal of a command that has not ended, else -1 */
+	bool pty;             /* out[0].fd and in_fd are a master */
 	int in_fd;            /* write end of stdin, -1: closed */
 	unsigned char *in_ring;
 	uint64_t in_written; /* to the pipe */
 	uint64_t in_received;
 	bool in_eof;
-	struct conn *sink; /* NULL: nobody is attached */
+	unsigned int eof_bytes; /* how many of them a terminal is still to be typed */
+	struct conn *sink;      /* NULL: nobody is attached */
 	uint32_t sink_client;
 	bool exit_sent;
 	struct agent_exit status;
@@ -162,6 +166,7 @@ int channel_stdin(struct server *s, struct conn *c, const struct agent_frame *f,
 int channel_ack(struct server *s, const struct agent_header *head, struct err *e);
 int channel_signal(struct server *s, const struct agent_frame *f, struct err *e);
 int channel_reattach(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int channel_resize(struct server *s, const struct agent_frame *f, struct err *e);
 void channel_detach(struct server *s, const struct conn *c);
 void channel_list(struct server *s, struct agent_welcome *out);
 void channel_read(struct channel *ch, int which);
@@ -179,6 +184,19 @@ static inline bool channel_wants_output(const struct channel *ch, int which)
 
 	return st->fd >= 0 && st->end - st->base < AGENT_WINDOW_BYTES;
 }
+
+static inline bool channel_wants_to_write(const struct channel *ch)
+{
+	return ch->in_fd >= 0 && (ch->in_written < ch->in_received || ch->in_eof);
+}
+
+/* pty.c */
+/* A terminal of the present fsuid; the master does not block. */
+int pty_open(uint16_t rows, uint16_t cols, int *out_master, int *out_slave, struct err *e);
+/* 0 or -1 with errno. */
+int pty_resize(int master, uint16_t rows, uint16_t cols);
+/* What ends the input there. */
+unsigned char pty_eof_byte(int master);
 
 /* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)

@@ -577,7 +577,7 @@ int rig_destroy(struct rig *r, struct rig_box *b, struct box_reply *out)
 
 /* --- commands ------------------------------------------------------------------------------- */
 
-int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
+static int exec_spec(struct rig_box *b, char *const *argv, bool with_stdin, bool pty)
 {
 	struct agent_exec spec = {.argv = argv,
 				  .env = standard_env,
@@ -586,6 +586,9 @@ int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
 				  .gid = USER_ID,
 				  .nofile = 1024,
 				  .grace_ms = AGENT_GRACE_MS,
+				  .pty = pty ? 1 : 0,
+				  .rows = pty ? RIG_ROWS : 0,
+				  .cols = pty ? RIG_COLS : 0,
 				  .stdin_mode = with_stdin ? AGENT_STDIN_STREAM : AGENT_STDIN_NONE};
 	struct err e = ERR_INIT;
 
@@ -597,6 +600,20 @@ int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
 	buf_reset(&b->out[0]);
 	buf_reset(&b->out[1]);
 	return agent_exec(&b->agent, ++b->channel, &spec, &e);
+}
+
+int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
+{
+	return exec_spec(b, argv, with_stdin, false);
+}
+
+int rig_exec_pty(struct rig_box *b, const char *script, bool with_stdin)
+{
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char *argv[] = {shell, option, (char *)(uintptr_t)script, NULL};
+
+	return exec_spec(b, argv, with_stdin, true);
 }
 
 int rig_wait_exit(struct rig *r, struct rig_box *b, int timeout_ms)

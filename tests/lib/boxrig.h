@@ -25,6 +25,8 @@
 #define RIG_MAX_BOXES   64
 #define RIG_MAX_ENTRIES 24
 #define RIG_WAIT_MS     20000
+#define RIG_ROWS        40
+#define RIG_COLS        101
 
 struct rig_box;
 
@@ -122,6 +124,8 @@ int rig_connect(struct rig_box *b);
 
 /* A command with the standard environment; argv ends with NULL. stdin: NULL for none. */
 int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin);
+/* A script at a terminal of RIG_ROWS x RIG_COLS. */
+int rig_exec_pty(struct rig_box *b, const char *script, bool with_stdin);
 int rig_wait_exit(struct rig *r, struct rig_box *b, int timeout_ms);
 int rig_run(struct rig *r, struct rig_box *b, char *const *argv);
 int rig_sh(struct rig *r, struct rig_box *b, const char *script);

@@ -633,7 +633,7 @@ int agent_get_entry(const struct agent_frame *f, struct agent_entry *out, struct
 	out->path = wire_get_bytes(&r, &out->path_length);
 	if (done(&r, "ENTRY", e) != 0)
 		return -1;
-	if (kind >= AGENT_KIND__MAX || !agent_path_ok(out->path, out->path_length) ||
+	if (kind > AGENT_KIND_UNREADABLE || !agent_path_ok(out->path, out->path_length) ||
 	    out->size > INT64_MAX)
 		return err_set(e, ERR_PROTOCOL, 0, "an ENTRY frame with values out of range");
 	out->kind = (enum agent_kind)kind;

@@ -45,6 +45,11 @@ enum agent_type {
 	AGENT_PING = 10,
 	AGENT_REATTACH = 11,
 	AGENT_RESIZE = 12,
+	AGENT_LIST = 13, /* 13 to 17: agentfiles.h */
+	AGENT_STAT = 14,
+	AGENT_REMOVE = 15,
+	AGENT_MKDIR = 16,
+	AGENT_RENAME = 17,
 	/* agent to client */
 	AGENT_WELCOME = 64,
 	AGENT_STARTED = 65,
@@ -54,16 +59,19 @@ enum agent_type {
 	AGENT_RESULT = 69,
 	AGENT_ERROR = 70,
 	AGENT_ENTRY = 71,
-	AGENT_DATA = 72
+	AGENT_DATA = 72,
+	AGENT_INFO = 73
 };
 
 /* header.flags: the low four bits name a stream */
-#define AGENT_F_STREAM 0x000FU
-#define AGENT_F_MORE   0x0010U /* EXEC, COLLECT: more bytes of the request follow */
-#define AGENT_F_LAST   0x0020U /* FILE_WRITE: the last frame of a file */
-#define AGENT_F_EOF    0x0040U /* STDIN: end of input behind these bytes */
-#define AGENT_F_CLOSED 0x0080U /* STDIN_ACK: the program takes no more input */
-#define AGENT_F_ALL    0x0100U /* SIGNAL: every process of the box but pid 1 */
+#define AGENT_F_STREAM    0x000FU
+#define AGENT_F_MORE      0x0010U /* EXEC, COLLECT: more bytes of the request follow */
+#define AGENT_F_LAST      0x0020U /* FILE_WRITE: the last frame of a file */
+#define AGENT_F_EOF       0x0040U /* STDIN: end of input behind these bytes */
+#define AGENT_F_CLOSED    0x0080U /* STDIN_ACK: the program takes no more input */
+#define AGENT_F_ALL       0x0100U /* SIGNAL: every process of the box but pid 1 */
+#define AGENT_F_RECURSIVE 0x0200U /* REMOVE: a directory with all that is in it */
+#define AGENT_F_PARENTS   0x0400U /* MKDIR: what is missing above too, and it may be there */
 
 enum agent_stream {
 	AGENT_STREAM_IN = 0,
@@ -156,6 +164,7 @@ enum agent_kind {
 	AGENT_KIND_SYMLINK = 1,
 	AGENT_KIND_OTHER = 2,
 	AGENT_KIND_UNREADABLE = 3,
+	AGENT_KIND_DIRECTORY = 4, /* INFO only */
 	AGENT_KIND__MAX
 };
 

@@ -1,6 +1,7 @@
 #include "runners/core/agent.h"
 
 #include "runners/base/fdio.h"
+#include "runners/base/str.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -361,6 +362,71 @@ int agent_get_file(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, co
 	return sent(a, at, e);
 }
 
+/* Fills the paths in and sends. */
+static int put_name(struct agent *a, uint32_t tag, struct agent_name_request *want,
+		    const char *path, const char *to, struct err *e)
+{
+	size_t at;
+
+	if (connected(a, e) != 0)
+		return -1;
+	if (str_copy(want->path, sizeof(want->path), path) != 0 ||
+	    str_copy(want->to, sizeof(want->to), to) != 0)
+		return err_set(e, ERR_INVALID, 0, "a path is too long");
+	at = mark(a);
+	if (agent_put_name_request(&a->out, a->client, tag, want, e) != 0)
+		return -1;
+	return sent(a, at, e);
+}
+
+int agent_list(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       uint64_t limit, struct err *e)
+{
+	struct agent_name_request want = {
+	    .type = AGENT_LIST, .uid = uid, .gid = gid, .limit = limit};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_stat(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_STAT, .uid = uid, .gid = gid};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_remove(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		 bool recursive, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_REMOVE,
+					  .flags = recursive ? AGENT_F_RECURSIVE : 0,
+					  .uid = uid,
+					  .gid = gid};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_mkdir(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		uint32_t mode, bool parents, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_MKDIR,
+					  .flags = parents ? AGENT_F_PARENTS : 0,
+					  .uid = uid,
+					  .gid = gid,
+					  .mode = mode};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_rename(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *from,
+		 const char *to, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_RENAME, .uid = uid, .gid = gid};
+
+	return put_name(a, tag, &want, from, to, e);
+}
+
 int agent_stats(struct agent *a, uint32_t tag, struct err *e)
 {
 	return put_simple(a, AGENT_STATS, 0, tag, 0, NULL, 0, e);
@@ -461,6 +527,17 @@ static int on_entry(struct agent *a, const struct agent_frame *f, struct err *e)
 	return 0;
 }
 
+static int on_info(struct agent *a, const struct agent_frame *f, struct err *e)
+{
+	struct agent_info info;
+
+	if (agent_get_info(f, &info, e) != 0)
+		return -1;
+	if (a->events->info != NULL)
+		a->events->info(a->ctx, f->head.channel, &info);
+	return 0;
+}
+
 static int on_data(struct agent *a, const struct agent_frame *f, struct err *e)
 {
 	if (f->head.length > AGENT_CHUNK_BYTES || f->head.offset > INT64_MAX)
@@ -517,6 +594,8 @@ static int handle(struct agent *a, const struct agent_frame *f, struct err *e)
 		return on_entry(a, f, e);
 	case AGENT_DATA:
 		return on_data(a, f, e);
+	case AGENT_INFO:
+		return on_info(a, f, e);
 	default:
 		return err_set(e, ERR_PROTOCOL, 0, "a frame of type %u", f->head.type);
 	}

@@ -190,19 +190,23 @@ static bool take_turns(struct server *s)
 	for (int i = 0; i < AGENT_MAX_CHANNELS; i++)
 		if (s->channels[i].state != CHANNEL_FREE)
 			channel_turn(&s->channels[i], now);
+	task_turn(s);
 	for (int i = 0; i < SERVER_MAX_CONNS; i++) {
 		struct conn *c = &s->conns[i];
+		bool full;
 
 		if (c->fd < 0)
 			continue;
 		conn_turn(s, c);
 		file_turn(c);
-		more |= collect_turn(s, c);
+		full = !conn_has_room(c);
 		conn_flush(c);
+		/* what waited for room gets no event when all of it went at once */
+		more |= full && conn_has_room(c);
 		if (c->broken || !buf_ok(&c->out))
 			conn_close(s, c);
 	}
-	return more;
+	return more || task_waits(s);
 }
 
 /* Milliseconds until the next drain deadline, -1 for none. */
@@ -246,6 +250,7 @@ static void prepare(struct server *s, int listener, int control, const char *wor
 	(void)sigaction(SIGPIPE, &ignore, NULL);
 	(void)umask(0);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	s->workspace_path = workspace;
 	s->workspace = open(workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->signal_fd < 0 || s->workspace < 0 || fd_set_nonblock(listener, true, &e) != 0)
 		_exit(70);

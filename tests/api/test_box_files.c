@@ -447,6 +447,26 @@ static void test_remove_large(void)
 	close_box();
 }
 
+/* No deeper, for making it takes the square: Landlock looks at all that is above a name. */
+static void test_remove_deep(void)
+{
+	int64_t start;
+
+	open_large_box();
+	python("import os\n"
+	       "os.mkdir('w'); os.chdir('w')\n"
+	       "for i in range(8000): os.mkdir('d'); os.chdir('d')\n"
+	       "open('f', 'w')");
+	start = clock_monotonic_us();
+	CU_ASSERT_EQUAL(ask_remove("w", true), 0);
+	CU_ASSERT_EQUAL(box.values[0], 1);
+	CU_ASSERT_EQUAL(box.values[1], 8001);
+	CU_ASSERT_EQUAL(box.values[3], 0);
+	(void)printf("%lld ms, ", (long long)(clock_monotonic_us() - start) / 1000);
+	expect_out("ls -A", "");
+	close_box();
+}
+
 /* Directories that are not empty, each of which is entered. */
 static void test_remove_many_directories(void)
 {
@@ -614,6 +634,7 @@ static const struct test tests[] = {
     {"files", "remove all of a closed workspace", test_remove_workspace},
     {"files", "remove what is not mine", test_remove_what_is_not_mine},
     {"files", "remove a large tree", test_remove_large},
+    {"files", "remove a very deep tree", test_remove_deep},
     {"files", "remove many directories", test_remove_many_directories},
     {"files", "remove beside renames", test_remove_beside_renames},
     {"files", "collect an awkward tree", test_collect_awkward_tree},

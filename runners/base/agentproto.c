@@ -155,6 +155,8 @@ int agent_put_exec(struct buf *b, uint32_t client, uint32_t channel, const struc
 	buf_init(&raw, AGENT_EXEC_BYTES);
 	wire_put_u8(&raw, spec->stdin_mode);
 	wire_put_u8(&raw, spec->pty);
+	wire_put_u16(&raw, spec->rows);
+	wire_put_u16(&raw, spec->cols);
 	wire_put_u16(&raw, 0);
 	wire_put_u32(&raw, spec->uid);
 	wire_put_u32(&raw, spec->gid);
@@ -213,6 +215,7 @@ int agent_exec_parse(char *bytes, size_t length, char **pointers, struct agent_e
 {
 	struct wire_reader r;
 	struct agent_exec spec;
+	uint16_t reserved;
 	ssize_t argc;
 	ssize_t envc;
 
@@ -220,7 +223,9 @@ int agent_exec_parse(char *bytes, size_t length, char **pointers, struct agent_e
 	wire_reader_init(&r, bytes, length);
 	spec.stdin_mode = wire_get_u8(&r);
 	spec.pty = wire_get_u8(&r);
-	(void)wire_get_u16(&r);
+	spec.rows = wire_get_u16(&r);
+	spec.cols = wire_get_u16(&r);
+	reserved = wire_get_u16(&r);
 	spec.uid = wire_get_u32(&r);
 	spec.gid = wire_get_u32(&r);
 	spec.grace_ms = wire_get_u32(&r);
@@ -235,10 +240,10 @@ int agent_exec_parse(char *bytes, size_t length, char **pointers, struct agent_e
 	if (envc < 0 || done(&r, "EXEC", e) != 0)
 		return err_set(e, ERR_PROTOCOL, 0, "a malformed EXEC frame");
 	if (spec.stdin_mode > AGENT_STDIN_STREAM || spec.grace_ms > AGENT_GRACE_MAX_MS ||
-	    spec.uid > 65534 || spec.gid > 65534)
+	    spec.uid > 65534 || spec.gid > 65534 || spec.pty > 1 || reserved != 0)
 		return err_set(e, ERR_INVALID, 0, "a value of the command is out of range");
-	if (spec.pty != 0)
-		return err_set(e, ERR_INVALID, 0, "terminals are not supported");
+	if (spec.pty == 0 && (spec.rows != 0 || spec.cols != 0))
+		return err_set(e, ERR_INVALID, 0, "the size of a terminal without one");
 	spec.argv = pointers;
 	spec.env = pointers + argc + 1;
 	*out = spec;
@@ -267,6 +272,35 @@ int agent_get_signal(const struct agent_frame *f, int *out_number, struct err *e
 	if (number < 1 || number > 64)
 		return err_set(e, ERR_INVALID, 0, "no signal %u", number);
 	*out_number = (int)number;
+	return 0;
+}
+
+void agent_put_resize(struct buf *b, uint32_t client, uint32_t channel, uint16_t rows,
+		      uint16_t cols)
+{
+	size_t start = frame_begin(b, AGENT_RESIZE, 0, client, channel, 0);
+
+	wire_put_u16(b, rows);
+	wire_put_u16(b, cols);
+	frame_end(b, start);
+}
+
+int agent_get_resize(const struct agent_frame *f, uint16_t *out_rows, uint16_t *out_cols,
+		     struct err *e)
+{
+	struct wire_reader r;
+	uint16_t rows;
+	uint16_t cols;
+
+	reader(&r, f);
+	rows = wire_get_u16(&r);
+	cols = wire_get_u16(&r);
+	if (done(&r, "RESIZE", e) != 0)
+		return -1;
+	if (f->head.flags != 0)
+		return err_set(e, ERR_INVALID, 0, "RESIZE has no flags");
+	*out_rows = rows;
+	*out_cols = cols;
 	return 0;
 }
 
@@ -599,7 +633,7 @@ int agent_get_entry(const struct agent_frame *f, struct agent_entry *out, struct
 	out->path = wire_get_bytes(&r, &out->path_length);
 	if (done(&r, "ENTRY", e) != 0)
 		return -1;
-	if (kind >= AGENT_KIND__MAX || !agent_path_ok(out->path, out->path_length) ||
+	if (kind > AGENT_KIND_UNREADABLE || !agent_path_ok(out->path, out->path_length) ||
 	    out->size > INT64_MAX)
 		return err_set(e, ERR_PROTOCOL, 0, "an ENTRY frame with values out of range");
 	out->kind = (enum agent_kind)kind;

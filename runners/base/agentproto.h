@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AGENT_VERSION       1
+#define AGENT_VERSION       2
 #define AGENT_HEADER_BYTES  24
 #define AGENT_WINDOW_BYTES  (64U << 10)  /* unacknowledged bytes per stream, both directions */
 #define AGENT_CHUNK_BYTES   (32U << 10)  /* largest OUT, DATA and STDIN payload */
@@ -44,6 +44,12 @@ enum agent_type {
 	AGENT_STATS = 9,
 	AGENT_PING = 10,
 	AGENT_REATTACH = 11,
+	AGENT_RESIZE = 12,
+	AGENT_LIST = 13, /* 13 to 17: agentfiles.h */
+	AGENT_STAT = 14,
+	AGENT_REMOVE = 15,
+	AGENT_MKDIR = 16,
+	AGENT_RENAME = 17,
 	/* agent to client */
 	AGENT_WELCOME = 64,
 	AGENT_STARTED = 65,
@@ -53,16 +59,19 @@ enum agent_type {
 	AGENT_RESULT = 69,
 	AGENT_ERROR = 70,
 	AGENT_ENTRY = 71,
-	AGENT_DATA = 72
+	AGENT_DATA = 72,
+	AGENT_INFO = 73
 };
 
 /* header.flags: the low four bits name a stream */
-#define AGENT_F_STREAM 0x000FU
-#define AGENT_F_MORE   0x0010U /* EXEC, COLLECT: more bytes of the request follow */
-#define AGENT_F_LAST   0x0020U /* FILE_WRITE: the last frame of a file */
-#define AGENT_F_EOF    0x0040U /* STDIN: end of input behind these bytes */
-#define AGENT_F_CLOSED 0x0080U /* STDIN_ACK: the program takes no more input */
-#define AGENT_F_ALL    0x0100U /* SIGNAL: every process of the box but pid 1 */
+#define AGENT_F_STREAM    0x000FU
+#define AGENT_F_MORE      0x0010U /* EXEC, COLLECT: more bytes of the request follow */
+#define AGENT_F_LAST      0x0020U /* FILE_WRITE: the last frame of a file */
+#define AGENT_F_EOF       0x0040U /* STDIN: end of input behind these bytes */
+#define AGENT_F_CLOSED    0x0080U /* STDIN_ACK: the program takes no more input */
+#define AGENT_F_ALL       0x0100U /* SIGNAL: every process of the box but pid 1 */
+#define AGENT_F_RECURSIVE 0x0200U /* REMOVE: a directory with all that is in it */
+#define AGENT_F_PARENTS   0x0400U /* MKDIR: what is missing above too, and it may be there */
 
 enum agent_stream {
 	AGENT_STREAM_IN = 0,
@@ -100,7 +109,9 @@ struct agent_exec {
 	uint64_t core_bytes; /* always applied: 0 means no core files */
 	uint32_t grace_ms;   /* how long output of background children is waited for */
 	uint8_t stdin_mode;  /* enum agent_stdin_mode */
-	uint8_t pty;         /* reserved, 0 */
+	uint8_t pty;         /* 1: a terminal instead of pipes */
+	uint16_t rows;       /* its size; 0 without one */
+	uint16_t cols;
 };
 
 enum agent_how { AGENT_EXITED = 0, AGENT_SIGNALED = 1, AGENT_NOT_STARTED = 2, AGENT_HOW__MAX };
@@ -153,6 +164,7 @@ enum agent_kind {
 	AGENT_KIND_SYMLINK = 1,
 	AGENT_KIND_OTHER = 2,
 	AGENT_KIND_UNREADABLE = 3,
+	AGENT_KIND_DIRECTORY = 4, /* INFO only */
 	AGENT_KIND__MAX
 };
 
@@ -201,6 +213,11 @@ int agent_exec_parse(char *bytes, size_t length, char **pointers, struct agent_e
 
 void agent_put_signal(struct buf *b, uint32_t client, uint32_t channel, bool all, int number);
 int agent_get_signal(const struct agent_frame *f, int *out_number, struct err *e);
+
+void agent_put_resize(struct buf *b, uint32_t client, uint32_t channel, uint16_t rows,
+		      uint16_t cols);
+int agent_get_resize(const struct agent_frame *f, uint16_t *out_rows, uint16_t *out_cols,
+		     struct err *e);
 
 int agent_put_file_write(struct buf *b, uint32_t client, uint32_t tag, uint64_t offset, bool last,
 			 const struct agent_file_write *part, struct err *e);

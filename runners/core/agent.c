@@ -1,6 +1,7 @@
 #include "runners/core/agent.h"
 
 #include "runners/base/fdio.h"
+#include "runners/base/str.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -172,16 +173,22 @@ int agent_connect(struct agent *a, const char *path, struct err *e)
 
 int agent_exec(struct agent *a, uint32_t channel, const struct agent_exec *spec, struct err *e)
 {
+	struct agent_channel *ch;
 	size_t at;
 
 	if (connected(a, e) != 0)
 		return -1;
 	if (find(a, channel) != NULL)
 		return err_set(e, ERR_CONFLICT, 0, "channel %u is in use", channel);
-	at = mark(a);
-	if (agent_put_exec(&a->out, a->client, channel, spec, e) != 0 || sent(a, at, e) != 0)
+	ch = add(a, channel, e);
+	if (ch == NULL)
 		return -1;
-	return add(a, channel, e) == NULL ? -1 : 0;
+	at = mark(a);
+	if (agent_put_exec(&a->out, a->client, channel, spec, e) != 0 || sent(a, at, e) != 0) {
+		ch->used = false;
+		return -1;
+	}
+	return 0;
 }
 
 ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t length, bool eof,
@@ -214,6 +221,17 @@ ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t 
 		taken += part;
 	} while (taken < length);
 	return (ssize_t)taken;
+}
+
+int agent_resize(struct agent *a, uint32_t channel, uint16_t rows, uint16_t cols, struct err *e)
+{
+	size_t at;
+
+	if (connected(a, e) != 0)
+		return -1;
+	at = mark(a);
+	agent_put_resize(&a->out, a->client, channel, rows, cols);
+	return sent(a, at, e);
 }
 
 int agent_signal(struct agent *a, uint32_t channel, int number, struct err *e)
@@ -344,6 +362,71 @@ int agent_get_file(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, co
 	return sent(a, at, e);
 }
 
+/* Fills the paths in and sends. */
+static int put_name(struct agent *a, uint32_t tag, struct agent_name_request *want,
+		    const char *path, const char *to, struct err *e)
+{
+	size_t at;
+
+	if (connected(a, e) != 0)
+		return -1;
+	if (str_copy(want->path, sizeof(want->path), path) != 0 ||
+	    str_copy(want->to, sizeof(want->to), to) != 0)
+		return err_set(e, ERR_INVALID, 0, "a path is too long");
+	at = mark(a);
+	if (agent_put_name_request(&a->out, a->client, tag, want, e) != 0)
+		return -1;
+	return sent(a, at, e);
+}
+
+int agent_list(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       uint64_t limit, struct err *e)
+{
+	struct agent_name_request want = {
+	    .type = AGENT_LIST, .uid = uid, .gid = gid, .limit = limit};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_stat(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_STAT, .uid = uid, .gid = gid};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_remove(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		 bool recursive, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_REMOVE,
+					  .flags = recursive ? AGENT_F_RECURSIVE : 0,
+					  .uid = uid,
+					  .gid = gid};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_mkdir(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		uint32_t mode, bool parents, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_MKDIR,
+					  .flags = parents ? AGENT_F_PARENTS : 0,
+					  .uid = uid,
+					  .gid = gid,
+					  .mode = mode};
+
+	return put_name(a, tag, &want, path, "", e);
+}
+
+int agent_rename(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *from,
+		 const char *to, struct err *e)
+{
+	struct agent_name_request want = {.type = AGENT_RENAME, .uid = uid, .gid = gid};
+
+	return put_name(a, tag, &want, from, to, e);
+}
+
 int agent_stats(struct agent *a, uint32_t tag, struct err *e)
 {
 	return put_simple(a, AGENT_STATS, 0, tag, 0, NULL, 0, e);
@@ -444,6 +527,17 @@ static int on_entry(struct agent *a, const struct agent_frame *f, struct err *e)
 	return 0;
 }
 
+static int on_info(struct agent *a, const struct agent_frame *f, struct err *e)
+{
+	struct agent_info info;
+
+	if (agent_get_info(f, &info, e) != 0)
+		return -1;
+	if (a->events->info != NULL)
+		a->events->info(a->ctx, f->head.channel, &info);
+	return 0;
+}
+
 static int on_data(struct agent *a, const struct agent_frame *f, struct err *e)
 {
 	if (f->head.length > AGENT_CHUNK_BYTES || f->head.offset > INT64_MAX)
@@ -500,6 +594,8 @@ static int handle(struct agent *a, const struct agent_frame *f, struct err *e)
 		return on_entry(a, f, e);
 	case AGENT_DATA:
 		return on_data(a, f, e);
+	case AGENT_INFO:
+		return on_info(a, f, e);
 	default:
 		return err_set(e, ERR_PROTOCOL, 0, "a frame of type %u", f->head.type);
 	}

@@ -35,6 +35,7 @@
 #ifndef CORDON_CORE_AGENT_H
 #define CORDON_CORE_AGENT_H
 
+#include "runners/base/agentfiles.h"
 #include "runners/base/agentproto.h"
 #include "runners/base/buf.h"
 #include "runners/base/err.h"
@@ -57,6 +58,8 @@ struct agent_events {
 	/* the program took stdin up to offset; closed: it takes no more */
 	void (*input)(void *ctx, uint32_t channel, uint64_t offset, bool closed);
 	void (*entry)(void *ctx, uint32_t tag, const struct agent_entry *entry);
+	/* of LIST and STAT */
+	void (*info)(void *ctx, uint32_t tag, const struct agent_info *info);
 	/* bytes of a FILE_READ; acknowledged when the call returns */
 	void (*data)(void *ctx, uint32_t tag, uint64_t offset, const void *data, size_t length);
 	/* A request was done; the values are those of the request (see below). */
@@ -111,12 +114,18 @@ int agent_ready(struct agent *a, struct err *e);
 /* --- requests; all return 0, or -1 when not connected or over a bound ----------------------------
  */
 
-/* Answer: started, or exited with AGENT_NOT_STARTED, or error (nothing was started). */
+/* Answer: started, or exited with AGENT_NOT_STARTED, or error (nothing was started). With spec->pty
+ * the command has a terminal of rows x cols: all its output is AGENT_STREAM_OUT, with \r\n as the
+ * terminal makes it; TERM is for spec->env; ^C and the like are bytes of stdin. At most
+ * AGENT_MAX_CHANNELS commands that are not acknowledged. */
 int agent_exec(struct agent *a, uint32_t channel, const struct agent_exec *spec, struct err *e);
 /* Takes part of data as the window allows: bytes taken (0: wait for `input`), or -1. eof counts
- * when all was taken. */
+ * when all was taken; a terminal is typed ^D then (twice when its line has begun). */
 ssize_t agent_stdin(struct agent *a, uint32_t channel, const void *data, size_t length, bool eof,
 		    struct err *e);
+/* The size of the command's terminal; its foreground group gets SIGWINCH. Result, or error: invalid
+ * (the command has no terminal), conflict (it has ended). */
+int agent_resize(struct agent *a, uint32_t channel, uint16_t rows, uint16_t cols, struct err *e);
 /* To the command's process group; result or error with tag channel. */
 int agent_signal(struct agent *a, uint32_t channel, int number, struct err *e);
 /* To every process of the box but pid 1; result with that tag. */
@@ -138,13 +147,39 @@ int agent_put_file_part(struct agent *a, uint32_t tag, uint64_t offset, bool las
 			const struct agent_file_write *part, struct err *e);
 /* Walks the workspace: `entry` for each match, sorted by name in each directory, then a result: [0]
  * entries, [1] names seen, [2] names left out (too long, too many), [3] directories that could not
- * be read, [4] bytes of the regular matches. */
+ * be read and names in those that could not be searched, [4] bytes of the regular matches. */
 int agent_collect(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid,
 		  const char *const *patterns, size_t count, struct err *e);
 /* `data` events, then a result: [0] bytes sent, [1] size of the file. length UINT64_MAX: to its
  * end. At most 8 at once. */
 int agent_get_file(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
 		   size_t path_length, uint64_t offset, uint64_t length, struct err *e);
+/*
+ * Names in the workspace: relative paths as of agent_path_ok, any bytes, beneath the workspace and
+ * through no link; they act as uid:gid. LIST and REMOVE work in short turns beside everything else;
+ * at most 4 of them and COLLECT at once on a connection. A request that is wrong by its values
+ * gives -1 here.
+ */
+/* One directory, not what is below; "" is the workspace. `info` for each name, in the order of the
+ * directory, at most `limit` (0: all). Result: [0] names, [1] 1 when the limit cut it short, [2]
+ * names that vanished meanwhile, [3] errno that ended it early. Kind UNREADABLE: a name only. */
+int agent_list(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       uint64_t limit, struct err *e);
+/* One name, a link itself; "" is the workspace. `info`, then a result. */
+int agent_stat(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+	       struct err *e);
+/* A file or an empty directory; recursive: a directory with all that is in it, whatever the modes
+ * of directories of uid; "" then empties the workspace. Result: [0] files, [1] directories, [2]
+ * bytes freed, [3] names that could not be removed, [4] errno of the first, [5] 1 when it gave up
+ * early. Error: nothing was removed. */
+int agent_remove(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		 bool recursive, struct err *e);
+/* parents: also what is missing above (0755), and no error when it is there. Result: [0] made. */
+int agent_mkdir(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *path,
+		uint32_t mode, bool parents, struct err *e);
+/* As rename(2): replaces a file, or an empty directory by a directory. */
+int agent_rename(struct agent *a, uint32_t tag, uint32_t uid, uint32_t gid, const char *from,
+		 const char *to, struct err *e);
 /* Result: [0] us since the agent's start, [1] channels, [2] running commands, [3] workspace bytes,
  * [4] free, [5] inodes, [6] free. */
 int agent_stats(struct agent *a, uint32_t tag, struct err *e);

@@ -75,6 +75,7 @@ static const struct {
     {"/run", "var/run"},
     {"/proc/self/mounts", "etc/mtab"},
     {"/proc/self/fd", "dev/fd"},
+    {"pts/ptmx", "dev/ptmx"},
     {"/proc/self/fd/0", "dev/stdin"},
     {"/proc/self/fd/1", "dev/stdout"},
     {"/proc/self/fd/2", "dev/stderr"},
@@ -219,8 +220,8 @@ static int fill_dev(int root, struct err *e)
 			    makedev(devices[i].major, devices[i].minor)) != 0)
 			return err_set(e, ERR_IO, errno, "mknod %s", name);
 	}
-	if (mkdirat(root, "dev/shm", 0755) != 0)
-		return err_set(e, ERR_IO, errno, "mkdir dev/shm");
+	if (mkdirat(root, "dev/shm", 0755) != 0 || mkdirat(root, "dev/pts", 0755) != 0)
+		return err_set(e, ERR_IO, errno, "mkdir below dev");
 	return 0;
 }
 

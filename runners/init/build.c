@@ -176,6 +176,10 @@ static void mount_root(const struct build_job *job)
 	mount_tmpfs("workspace", "workspace", r->workspace_bytes, r->workspace_inodes, owner);
 	mount_tmpfs("tmp", "tmp", r->tmp_bytes, r->tmp_inodes, "mode=1777");
 	mount_tmpfs("shm", "dev/shm", r->tmp_bytes, r->tmp_inodes, "mode=1777");
+	/* terminals of the box alone; one belongs to whoever opened its master */
+	must(mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+		   "newinstance,ptmxmode=0666,mode=0620,max=64"),
+	     ZYGOTE_STAGE_TMPFS);
 	/* the old root goes on top of the new one and away: nothing of the zygote is left */
 	must(ksys_pivot_root(".", "."), ZYGOTE_STAGE_PIVOT);
 	must(umount2(".", MNT_DETACH), ZYGOTE_STAGE_PIVOT);

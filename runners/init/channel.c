@@ -16,6 +16,8 @@
 #define RING_MASK   (WINDOW - 1)
 #define RING_COUNT  3
 #define READ_ROUNDS 4
+/* at least what the kernel keeps between the ends of a terminal (4 KiB and 8 KiB) */
+#define TERMINAL_HOLDS 16384U
 
 _Static_assert((WINDOW & RING_MASK) == 0, "the window must be a power of two");
 
@@ -27,6 +29,8 @@ struct channel *channel_find(struct server *s, uint32_t id)
 	return NULL;
 }
 
+static void channel_write_stdin(struct channel *ch);
+
 static int not_found(uint32_t id, struct err *e)
 {
 	return err_set(e, ERR_NOT_FOUND, 0, "no channel %u", id);
@@ -36,12 +40,14 @@ static void channel_free(struct channel *ch)
 {
 	fd_close_at(&ch->error_fd);
 	fd_close_at(&ch->in_fd);
+	fd_close_at(&ch->tty_fd);
 	fd_close_at(&ch->out[0].fd);
 	fd_close_at(&ch->out[1].fd);
 	mem_free(ch->memory);
 	memset(ch, 0, sizeof(*ch));
 	ch->error_fd = -1;
 	ch->in_fd = -1;
+	ch->tty_fd = -1;
 	ch->out[0].fd = -1;
 	ch->out[1].fd = -1;
 }
@@ -73,6 +79,7 @@ static struct channel *channel_new(struct server *s, uint32_t id, struct err *e)
 		spare->out[i].fd = -1;
 	}
 	spare->in_fd = -1;
+	spare->tty_fd = -1;
 	spare->error_fd = -1;
 	spare->drain_until_us = INT64_MAX;
 	return spare;
@@ -104,25 +111,48 @@ static int open_pipe(int *read_end, int *write_end)
 	return 0;
 }
 
-static int open_pipes(struct channel *ch, const struct agent_exec *spec, struct ends *ends,
+static int open_three(struct channel *ch, struct ends *ends, struct err *e)
+{
+	if (open_pipe(&ends->fds[0], &ch->in_fd) != 0 ||
+	    open_pipe(&ch->out[0].fd, &ends->fds[1]) != 0 ||
+	    open_pipe(&ch->out[1].fd, &ends->fds[2]) != 0)
+		return err_set(e, ERR_IO, errno, "pipe");
+	return 0;
+}
+
+static int open_terminal(struct channel *ch, const struct agent_exec *spec, struct ends *ends,
+			 struct err *e)
+{
+	if (pty_open(spec->rows, spec->cols, &ch->out[0].fd, &ch->tty_fd, e) != 0)
+		return -1;
+	ch->pty = true;
+	ch->in_fd = fcntl(ch->out[0].fd, F_DUPFD_CLOEXEC, 0);
+	for (int i = 0; i < 3; i++)
+		ends->fds[i] = fcntl(ch->tty_fd, F_DUPFD_CLOEXEC, 0);
+	if (ch->in_fd < 0 || ends->fds[0] < 0 || ends->fds[1] < 0 || ends->fds[2] < 0)
+		return err_set(e, ERR_IO, errno, "dup");
+	return 0;
+}
+
+static int open_stdio(struct channel *ch, const struct agent_exec *spec, struct ends *ends,
 		      struct err *e)
 {
 	bool as_user = geteuid() == 0;
-	int failed;
+	int result;
 
-	/* the pipes belong to the command, or it could not open /dev/stdout and /dev/stderr */
+	/* they belong to the command, or it could not open /dev/stdout and /dev/stderr */
 	if (as_user && ksys_fsid(spec->uid, spec->gid) != 0)
 		return err_set(e, ERR_IO, errno, "setfsuid");
-	failed = open_pipe(&ends->fds[0], &ch->in_fd) != 0 ||
-		 open_pipe(&ch->out[0].fd, &ends->fds[1]) != 0 ||
-		 open_pipe(&ch->out[1].fd, &ends->fds[2]) != 0 ||
-		 open_pipe(&ch->error_fd, &ends->error) != 0;
-	if (failed)
-		(void)err_set(e, ERR_IO, errno, "pipe");
+	if (spec->pty != 0)
+		result = open_terminal(ch, spec, ends, e);
+	else
+		result = open_three(ch, ends, e);
+	if (result == 0 && open_pipe(&ch->error_fd, &ends->error) != 0)
+		result = err_set(e, ERR_IO, errno, "pipe");
 	if (as_user && ksys_fsid(0, 0) != 0)
 		_exit(77); /* never go on as another */
-	if (failed)
-		return -1;
+	if (result != 0 || spec->pty != 0)
+		return result == 0 ? fd_set_nonblock(ch->error_fd, true, e) : -1;
 	if (spec->stdin_mode == AGENT_STDIN_NONE)
 		fd_close_at(&ch->in_fd);
 	if ((ch->in_fd >= 0 && fd_set_nonblock(ch->in_fd, true, e) != 0) ||
@@ -138,7 +168,7 @@ static int spawn(struct channel *ch, const struct agent_exec *spec, struct err *
 	struct ends ends = {.fds = {-1, -1, -1}, .error = -1};
 	pid_t pid;
 
-	if (open_pipes(ch, spec, &ends, e) != 0) {
+	if (open_stdio(ch, spec, &ends, e) != 0) {
 		close_ends(&ends);
 		return -1;
 	}
@@ -180,6 +210,10 @@ int channel_exec(struct server *s, struct conn *c, const struct agent_header *re
 	ch->state = CHANNEL_STARTING;
 	ch->sink = c;
 	ch->sink_client = request->client;
+	if (ch->pty && spec.stdin_mode == AGENT_STDIN_NONE) {
+		ch->in_eof = true;
+		channel_write_stdin(ch);
+	}
 	return 0;
 }
 
@@ -237,6 +271,7 @@ void channel_reaped(struct channel *ch, int status, const struct rusage *usage)
 		end->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 	}
 	fd_close_at(&ch->in_fd);
+	fd_close_at(&ch->tty_fd);
 	ch->state = CHANNEL_DRAINING;
 	ch->drain_until_us = now + (int64_t)ch->grace_ms * CLOCK_US_PER_MS;
 }
@@ -250,7 +285,10 @@ static void cut_streams(struct channel *ch)
 
 		if (st->fd < 0 || st->cut != UINT64_MAX)
 			continue;
-		if (ioctl(st->fd, FIONREAD, &waiting) != 0 || waiting <= 0)
+		/* FIONREAD does not count all that a terminal holds: to the first pause there */
+		if (ch->pty)
+			st->cut = st->end + TERMINAL_HOLDS;
+		else if (ioctl(st->fd, FIONREAD, &waiting) != 0 || waiting <= 0)
 			fd_close_at(&st->fd);
 		else
 			st->cut = st->end + (uint64_t)waiting;
@@ -289,7 +327,7 @@ void channel_read(struct channel *ch, int which)
 		got = readv(st->fd, parts, 2);
 		if (got < 0 && errno == EINTR)
 			continue;
-		if (got < 0 && errno == EAGAIN)
+		if (got < 0 && errno == EAGAIN && !(ch->pty && st->cut != UINT64_MAX))
 			return;
 		if (got > 0)
 			st->end += (uint64_t)got;
@@ -324,6 +362,8 @@ void channel_turn(struct channel *ch, int64_t now_us)
 {
 	if (ch->state == CHANNEL_DRAINING && !streams_closed(ch) && now_us >= ch->drain_until_us)
 		cut_streams(ch);
+	if (ch->pty && ch->out[0].cut != UINT64_MAX)
+		channel_read(ch, 0);
 	if (ch->state == CHANNEL_DRAINING && streams_closed(ch)) {
 		ch->status.out_bytes = ch->out[0].end;
 		ch->status.err_bytes = ch->out[1].end;
@@ -377,6 +417,35 @@ static void stdin_ack(struct channel *ch)
 		agent_put(&ch->sink->out, &head, NULL, 0);
 }
 
+/* Where the line has begun, the first only ends the line as it is: two are needed. */
+static unsigned int eof_bytes(const struct channel *ch)
+{
+	unsigned char last = '\n';
+
+	if (ch->in_written > 0)
+		last = ch->in_ring[(size_t)(ch->in_written - 1) & RING_MASK];
+	return last == '\n' || last == '\r' || last == pty_eof_byte(ch->in_fd) ? 1 : 2;
+}
+
+/* True when all of it is out. */
+static bool type_eof(struct channel *ch)
+{
+	unsigned char byte = pty_eof_byte(ch->in_fd);
+
+	if (ch->eof_bytes == 0)
+		ch->eof_bytes = eof_bytes(ch);
+	while (ch->eof_bytes > 0) {
+		ssize_t done = write(ch->in_fd, &byte, 1);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0 && errno == EAGAIN)
+			return false;
+		ch->eof_bytes = done < 0 ? 0 : ch->eof_bytes - 1;
+	}
+	return true;
+}
+
 static void channel_write_stdin(struct channel *ch)
 {
 	uint64_t before = ch->in_written;
@@ -398,7 +467,8 @@ static void channel_write_stdin(struct channel *ch)
 		else
 			ch->in_written += (uint64_t)done;
 	}
-	if (ch->in_fd >= 0 && ch->in_eof && ch->in_written == ch->in_received)
+	if (ch->in_fd >= 0 && ch->in_eof && ch->in_written == ch->in_received &&
+	    (!ch->pty || type_eof(ch)))
 		fd_close_at(&ch->in_fd);
 	if (ch->in_fd < 0 || ch->in_written != before)
 		stdin_ack(ch);
@@ -412,7 +482,7 @@ void channel_stdin_event(struct channel *ch, bool broken)
 		stdin_ack(ch);
 		return;
 	}
-	if (ch->in_written < ch->in_received)
+	if (channel_wants_to_write(ch))
 		channel_write_stdin(ch);
 }
 
@@ -492,6 +562,25 @@ int channel_signal(struct server *s, const struct agent_frame *f, struct err *e)
 		if (errno != ESRCH || ch->reaped || kill(ch->pid, number) != 0)
 			return err_set(e, ERR_NOT_FOUND, errno, "kill");
 	}
+	return 0;
+}
+
+int channel_resize(struct server *s, const struct agent_frame *f, struct err *e)
+{
+	struct channel *ch = channel_find(s, f->head.channel);
+	uint16_t rows;
+	uint16_t cols;
+
+	if (agent_get_resize(f, &rows, &cols, e) != 0)
+		return -1;
+	if (ch == NULL)
+		return not_found(f->head.channel, e);
+	if (!ch->pty)
+		return err_set(e, ERR_INVALID, 0, "the command has no terminal");
+	if (ch->tty_fd < 0)
+		return err_set(e, ERR_CONFLICT, 0, "the command has ended");
+	if (pty_resize(ch->tty_fd, rows, cols) != 0)
+		return err_set(e, ERR_IO, errno, "resize");
 	return 0;
 }
 

@@ -1,6 +1,5 @@
 #include "runners/init/server.h"
 
-#include "runners/base/clock.h"
 #include "runners/base/fdio.h"
 #include "runners/base/glob.h"
 #include "runners/base/ksys.h"
@@ -38,9 +37,7 @@ struct level {
 };
 
 struct collect {
-	struct agent_header head;
-	uint32_t uid;
-	uint32_t gid;
+	struct task task;
 	struct buf request; /* what the patterns point into */
 	size_t pattern_count;
 	const char *patterns[LIMIT_PATTERNS];
@@ -134,14 +131,6 @@ static void pop_level(struct collect *w)
 	mem_free(l->heap);
 }
 
-struct linux_dirent64 {
-	uint64_t ino;
-	int64_t off;
-	unsigned short reclen;
-	unsigned char type;
-	char name[];
-};
-
 /* Reads a piece of the directory into the heap. */
 static void read_names(struct collect *w, struct level *l)
 {
@@ -155,10 +144,10 @@ static void read_names(struct collect *w, struct level *l)
 		return;
 	}
 	for (long at = 0; at < got;) {
-		const struct linux_dirent64 *entry = (const void *)(raw + at);
+		const struct raw_entry *entry = (const void *)(raw + at);
 		size_t length = strlen(entry->name);
 
-		at += entry->reclen;
+		at += entry->length;
 		if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
 			continue;
 		w->walked++;
@@ -198,7 +187,7 @@ static void report(struct collect *w, struct conn *c, size_t length, enum agent_
 		w->matched_bytes += entry.size;
 	}
 	entry.mtime_us = st->st_mtim.tv_sec * INT64_C(1000000) + st->st_mtim.tv_nsec / 1000;
-	agent_put_entry(&c->out, &w->head, &entry);
+	agent_put_entry(&c->out, &w->task.head, &entry);
 	w->sent++;
 }
 
@@ -240,8 +229,12 @@ static void visit(struct server *s, struct collect *w, struct conn *c, const cha
 	memcpy(w->path + at, name, length + 1);
 	length += at;
 	fd = ksys_openat2(s->workspace, w->path, O_PATH | O_NOFOLLOW, 0, INSIDE);
-	if (fd < 0 || fstat(fd, &st) != 0)
-		return; /* gone meanwhile, or its directory became a link */
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		/* else gone meanwhile, or its directory became a link */
+		if (errno == EACCES)
+			w->unreadable++;
+		return;
+	}
 	if (S_ISDIR(st.st_mode))
 		enter(s, w, length);
 	else if (matches(w, length))
@@ -260,8 +253,8 @@ static int read_request(struct collect *w, const struct agent_frame *f, struct e
 	if (!buf_ok(&w->request))
 		return err_set(e, ERR_NOMEM, 0, "no memory for the patterns");
 	wire_reader_init(&r, w->request.data, w->request.len);
-	w->uid = wire_get_u32(&r);
-	w->gid = wire_get_u32(&r);
+	w->task.uid = wire_get_u32(&r);
+	w->task.gid = wire_get_u32(&r);
 	count = wire_get_u32(&r);
 	if (count > LIMIT_PATTERNS)
 		return err_set(e, ERR_LIMIT, 0, "more than %d patterns", LIMIT_PATTERNS);
@@ -277,61 +270,21 @@ static int read_request(struct collect *w, const struct agent_frame *f, struct e
 	return 0;
 }
 
-/* As the user: the command may have closed its workspace to others. */
-static int open_top(struct server *s, const struct collect *w)
+static void collect_release(struct task *t)
 {
-	bool root = geteuid() == 0;
-	int reason;
-	int fd;
+	struct collect *w = (struct collect *)t;
 
-	if (root && ksys_fsid(w->uid, w->gid) != 0)
-		return -1;
-	fd = openat(s->workspace, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	reason = errno;
-	if (root)
-		(void)ksys_fsid(0, 0);
-	errno = reason;
-	return fd;
+	while (w->depth > 0)
+		pop_level(w);
+	buf_release(&w->request);
+	mem_free(w);
 }
 
-int collect_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e)
+static bool collect_step(struct server *s, struct conn *c, struct task *t)
 {
-	int fd;
-
-	if (c->collect != NULL)
-		return err_set(e, ERR_LIMIT, 0, "a COLLECT is under way on this connection");
-	c->collect = mem_zalloc(1, sizeof(*c->collect));
-	if (c->collect == NULL)
-		return err_set(e, ERR_NOMEM, 0, "no memory for a walk");
-	c->collect->head = f->head;
-	c->collect->head.flags = 0;
-	if (read_request(c->collect, f, e) != 0) {
-		collect_free(c);
-		return -1;
-	}
-	fd = open_top(s, c->collect);
-	if (fd < 0) {
-		collect_free(c);
-		return err_set(e, ERR_IO, errno, "open the workspace");
-	}
-	push_level(c->collect, fd, 0);
-	return 0;
-}
-
-void collect_free(struct conn *c)
-{
-	if (c->collect == NULL)
-		return;
-	while (c->collect->depth > 0)
-		pop_level(c->collect);
-	buf_release(&c->collect->request);
-	mem_free(c->collect);
-	c->collect = NULL;
-}
-
-static void step(struct server *s, struct collect *w, struct conn *c)
-{
+	struct collect *w = (struct collect *)t;
 	struct level *l = &w->levels[w->depth - 1];
+	uint64_t values[AGENT_RESULT_VALUES] = {0};
 
 	if (l->fd >= 0)
 		read_names(w, l);
@@ -339,29 +292,41 @@ static void step(struct server *s, struct collect *w, struct conn *c)
 		pop_level(w);
 	else
 		visit(s, w, c, heap_pop(l), l->path_length);
+	if (w->depth > 0)
+		return true;
+	values[0] = w->sent;
+	values[1] = w->walked;
+	values[2] = w->dropped;
+	values[3] = w->unreadable;
+	values[4] = w->matched_bytes;
+	agent_put_result(&c->out, &t->head, values);
+	return false;
 }
 
-bool collect_turn(struct server *s, struct conn *c)
+int collect_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e)
 {
-	struct collect *w = c->collect;
-	int64_t until = clock_monotonic_us() + SERVER_STEP_US;
-	bool root = geteuid() == 0;
+	struct collect *w = mem_zalloc(1, sizeof(*w));
+	int fd = -1;
+	int reason;
 
-	if (w == NULL || !conn_has_room(c))
-		return false;
-	if (root && ksys_fsid(w->uid, w->gid) != 0)
-		w->dropped++;
-	while (w->depth > 0 && conn_has_room(c) && clock_monotonic_us() < until)
-		step(s, w, c);
-	if (root)
-		(void)ksys_fsid(0, 0);
-	if (w->depth == 0) {
-		uint64_t values[AGENT_RESULT_VALUES] = {w->sent, w->walked, w->dropped,
-							w->unreadable, w->matched_bytes};
-
-		agent_put_result(&c->out, &w->head, values);
-		collect_free(c);
-		return false;
+	if (w == NULL)
+		return err_set(e, ERR_NOMEM, 0, "no memory for a walk");
+	w->task.head = f->head;
+	w->task.head.flags = 0;
+	w->task.step = collect_step;
+	w->task.release = collect_release;
+	if (read_request(w, f, e) != 0 || file_act_as(w->task.uid, w->task.gid, e) != 0) {
+		collect_release(&w->task);
+		return -1;
 	}
-	return conn_has_room(c);
+	/* as the user: the command may have closed its workspace to others */
+	fd = file_open_beneath(s, "", O_RDONLY | O_DIRECTORY);
+	reason = errno;
+	file_act_as_self();
+	if (fd < 0) {
+		collect_release(&w->task);
+		return err_set(e, ERR_IO, reason, "open the workspace");
+	}
+	push_level(w, fd, 0);
+	return task_start(c, &w->task, true, e);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -174,6 +175,8 @@ void command_exec(const struct agent_exec *spec)
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
 {
 	command_enter(fds, error_fd, NULL);
+	if (spec->pty != 0 && ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0)
+		command_fail(AGENT_STAGE_SESSION);
 	command_take_user(spec->uid, spec->gid);
 	command_exec(spec);
 }

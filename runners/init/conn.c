@@ -32,7 +32,7 @@ void conn_close(struct server *s, struct conn *c)
 {
 	channel_detach(s, c);
 	file_close_all(c);
-	collect_free(c);
+	task_end_all(c);
 	for (int i = 0; i < SERVER_MAX_ASSEMBLY; i++)
 		buf_release(&c->assemblies[i].bytes);
 	buf_release(&c->in);
@@ -195,6 +195,18 @@ static int dispatch(struct server *s, struct conn *c, const struct agent_frame *
 		return with_result(c, f, 0);
 	case AGENT_REATTACH:
 		return channel_reattach(s, c, f, e);
+	case AGENT_RESIZE:
+		return with_result(c, f, channel_resize(s, f, e));
+	case AGENT_LIST:
+		return list_start(s, c, f, e);
+	case AGENT_STAT:
+		return name_stat(s, c, f, e);
+	case AGENT_REMOVE:
+		return remove_start(s, c, f, e);
+	case AGENT_MKDIR:
+		return name_mkdir(s, c, f, e);
+	case AGENT_RENAME:
+		return name_rename(s, c, f, e);
 	default:
 		return err_set(e, ERR_PROTOCOL, 0, "no request of type %u", f->head.type);
 	}

@@ -16,20 +16,20 @@
 
 #define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
 
-static int act_as(uint32_t uid, uint32_t gid, struct err *e)
+int file_act_as(uint32_t uid, uint32_t gid, struct err *e)
 {
 	if (geteuid() == 0 && ksys_fsid(uid, gid) != 0)
 		return err_set(e, ERR_IO, errno, "fsuid %u", uid);
 	return 0;
 }
 
-static void act_as_self(void)
+void file_act_as_self(void)
 {
 	if (geteuid() == 0)
 		(void)ksys_fsid(0, 0);
 }
 
-static enum err_code code_of(int reason)
+enum err_code file_error_code(int reason)
 {
 	switch (reason) {
 	case ENOENT:
@@ -40,15 +40,39 @@ static enum err_code code_of(int reason)
 	case EACCES:
 	case EPERM:
 		return ERR_DENIED;
+	case EEXIST:
+	case ENOTEMPTY:
+	case EBUSY:
+		return ERR_CONFLICT;
 	case EXDEV:
 	case ELOOP:
 	case ENOTDIR:
 	case EISDIR:
+	case EINVAL:
 	case ENAMETOOLONG:
 		return ERR_INVALID;
 	default:
 		return ERR_IO;
 	}
+}
+
+int file_open_beneath(const struct server *s, const char *path, uint64_t flags)
+{
+	if (path[0] == '\0')
+		return openat(s->workspace, ".", (int)flags | O_CLOEXEC);
+	return ksys_openat2(s->workspace, path, flags, 0, BENEATH | RESOLVE_NO_SYMLINKS);
+}
+
+int file_open_parent(const struct server *s, const char *path, const char **out_name)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[LIMIT_PATH_BYTES + 1] = "";
+
+	*out_name = slash == NULL ? path : slash + 1;
+	if (slash == NULL)
+		return fcntl(s->workspace, F_DUPFD_CLOEXEC, 0);
+	memcpy(parent, path, (size_t)(slash - path));
+	return file_open_beneath(s, parent, O_PATH | O_DIRECTORY);
 }
 
 /* Makes the directories above path. */
@@ -68,10 +92,10 @@ static int make_parents(int workspace, const char *path, struct err *e)
 			continue;
 		part[i] = '\0';
 		if (mkdirat(at, part + start, 0755) != 0 && errno != EEXIST)
-			return err_set(e, code_of(errno), errno, "mkdir");
+			return err_set(e, file_error_code(errno), errno, "mkdir");
 		next = ksys_openat2(workspace, part, O_PATH | O_DIRECTORY, 0, BENEATH);
 		if (next < 0)
-			return err_set(e, code_of(errno), errno, "open directory");
+			return err_set(e, file_error_code(errno), errno, "open directory");
 		(void)close(at);
 		at = next;
 		part[i] = '/';
@@ -93,7 +117,7 @@ static int write_part(struct server *s, const struct agent_file_write *part, uin
 		return -1;
 	fd = ksys_openat2(s->workspace, part->path, flags, part->mode & 0777U, BENEATH);
 	if (fd < 0)
-		return err_set(e, code_of(errno), errno, "open");
+		return err_set(e, file_error_code(errno), errno, "open");
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
 		return err_set(e, ERR_INVALID, 0, "not a regular file");
 	while (done < part->length) {
@@ -103,11 +127,11 @@ static int write_part(struct server *s, const struct agent_file_write *part, uin
 		if (wrote < 0 && errno == EINTR)
 			continue;
 		if (wrote < 0)
-			return err_set(e, code_of(errno), errno, "write");
+			return err_set(e, file_error_code(errno), errno, "write");
 		done += (size_t)wrote;
 	}
 	if (last && fchmod(fd, part->mode & 0777U) != 0)
-		return err_set(e, code_of(errno), errno, "chmod");
+		return err_set(e, file_error_code(errno), errno, "chmod");
 	return 0;
 }
 
@@ -144,10 +168,10 @@ int file_write(struct server *s, struct conn *c, const struct agent_frame *f, st
 	}
 	result = agent_get_file_write(f, &part, e);
 	if (result == 0)
-		result = act_as(part.uid, part.gid, e);
+		result = file_act_as(part.uid, part.gid, e);
 	if (result == 0) {
 		result = write_part(s, &part, f->head.offset, last, e);
-		act_as_self();
+		file_act_as_self();
 	}
 	if (result != 0 && !last)
 		remember_failed(c, &f->head);
@@ -162,13 +186,13 @@ static int open_for_read(struct server *s, const struct agent_file_read *want, s
 {
 	int fd;
 
-	if (act_as(want->uid, want->gid, e) != 0)
+	if (file_act_as(want->uid, want->gid, e) != 0)
 		return -1;
 	fd = ksys_openat2(s->workspace, want->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW,
 			  0, BENEATH | RESOLVE_NO_SYMLINKS);
 	if (fd < 0)
-		(void)err_set(e, code_of(errno), errno, "open");
-	act_as_self();
+		(void)err_set(e, file_error_code(errno), errno, "open");
+	file_act_as_self();
 	return fd;
 }
 

@@ -3,9 +3,9 @@
  * are as they should be it refuses next to nothing; it is there for the day when one is not.
  *
  * Read and execute: /usr /etc /bin /sbin /lib* /proc /dev. All: /workspace /tmp /dev/shm /var/tmp.
- * Read and write: the device nodes. Names of directories can be listed everywhere (`ls /`): the
- * root is the box's own template. Needs ABI 2 (Linux 5.19): with ABI 1 every rename between
- * directories fails, which breaks more programs than it protects.
+ * Read and write: the device nodes and terminals. Names of directories can be listed everywhere
+ * (`ls /`): the root is the box's own template. Needs ABI 2 (Linux 5.19): with ABI 1 every rename
+ * between directories fails, which breaks more programs than it protects.
  *
  * No scopes (ABI 6): each command is a domain of its own, and commands of one box may signal and
  * talk to each other; other boxes are out of reach by their namespaces.
@@ -54,6 +54,7 @@ static const struct {
     {"/dev/random", USE_DEVICE},
     {"/dev/urandom", USE_DEVICE},
     {"/dev/tty", USE_DEVICE},
+    {"/dev/pts", USE_DEVICE},
     {"/workspace", UINT64_MAX},
     {"/tmp", UINT64_MAX},
     {"/dev/shm", UINT64_MAX},

@@ -16,13 +16,15 @@
  *		      --workspace DIR names the tree of the file requests (/workspace).
  *
  * The agent (server.c and its parts) speaks docs/box-protocol.md over a listening unix socket. It
- *is never the command: a command is a forked child in a session of its own with three pipes, and
- *when it has ended and its output is acknowledged, the agent goes on. It reaps everything. Clients
- *may come and go: EOF means nothing to an assigned agent, which keeps unacknowledged output and
- *exit statuses for whoever comes next. A box ends from outside, by its cgroup.
+ * is never the command: a command is a forked child in a session of its own with three pipes or a
+ * terminal, and when it has ended and its output is acknowledged, the agent goes on. It reaps
+ * everything. Clients may come and go: EOF means nothing to an assigned agent, which keeps
+ * unacknowledged output and exit statuses for whoever comes next. A box ends from outside, by its
+ * cgroup.
  *
  * In a box pid 1 has the box's uid 0, no file capability, the box's seccomp filter, is not dumpable
- * and holds: the box's null device (0 to 2), its listener, its clients, the pipes of its commands.
+ * and holds: the box's null device (0 to 2), its listener, its clients, the pipes and terminals of
+ * its commands.
  */
 #include "runners/init/box.h"
 #include "runners/init/server.h"

@@ -62,7 +62,7 @@ static void watch_channel(struct poll_set *p, const struct channel *ch, unsigned
 	if (channel_wants_output(ch, 1))
 		watch(p, ch->out[1].fd, POLLIN, ROLE_ERR, index);
 	/* without events: POLLERR tells that the reader is gone */
-	watch(p, ch->in_fd, ch->in_written < ch->in_received ? POLLOUT : 0, ROLE_IN, index);
+	watch(p, ch->in_fd, channel_wants_to_write(ch) ? POLLOUT : 0, ROLE_IN, index);
 }
 
 static void watch_all(struct server *s, struct poll_set *p)
@@ -205,19 +205,23 @@ static bool take_turns(struct server *s)
 	for (int i = 0; i < AGENT_MAX_CHANNELS; i++)
 		if (s->channels[i].state != CHANNEL_FREE)
 			channel_turn(&s->channels[i], now);
+	task_turn(s);
 	for (int i = 0; i < SERVER_MAX_CONNS; i++) {
 		struct conn *c = &s->conns[i];
+		bool full;
 
 		if (c->fd < 0)
 			continue;
 		conn_turn(s, c);
 		file_turn(c);
-		more |= collect_turn(s, c);
+		full = !conn_has_room(c);
 		conn_flush(c);
+		/* what waited for room gets no event when all of it went at once */
+		more |= full && conn_has_room(c);
 		if (c->broken || !buf_ok(&c->out))
 			conn_close(s, c);
 	}
-	return more;
+	return more || task_waits(s);
 }
 
 /* Milliseconds until the next drain deadline, -1 for none. */

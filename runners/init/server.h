@@ -5,10 +5,15 @@
  *	server.c   the loop: waits, reaps, hands out turns
  *	conn.c	   one client connection: frames in, bounded bytes out, who gets which request
  *	channel.c  one command: pipes, rings, acknowledgements, its end
+ *	pty.c	   terminals of commands
  *	command.c  the forked child until execve
  *	stub.c	   a child that waits just before that, for the first command
  *	files.c	   FILE_WRITE and FILE_READ beneath the workspace
- *	collect.c  the walk of COLLECT, in short steps
+ *	names.c	   STAT, MKDIR and RENAME there
+ *	task.c	   turns of requests that take long:
+ *	collect.c  the walk of COLLECT
+ *	list.c	   LIST
+ *	remove.c   REMOVE, of whole trees
  *
  * Memory is bounded: conns and channels have fixed numbers, rings fixed sizes, a connection's
  * output is only filled up to SERVER_OUT_HIGH by streams and its input is not read above that.
@@ -24,9 +29,11 @@
 #define SERVER_MAX_FAILED    16
 #define SERVER_OUT_HIGH      ((size_t)256 << 10)
 #define SERVER_OUT_MAX       ((size_t)4 << 20)
-#define SERVER_STEP_US       2000 /* longest turn of a COLLECT */
+#define SERVER_MAX_TASKS     4
+#define SERVER_STEP_US       2000 /* longest turn of a task */
 
 struct server;
+struct conn;
 
 /* An EXEC whose frames have not all come. */
 struct assembly {
@@ -46,7 +53,16 @@ struct transfer {
 	uint64_t size;
 };
 
-struct collect;
+/* A file request that takes many turns; the first member of what its kind needs besides. */
+struct task {
+	struct agent_header head;
+	uint32_t uid; /* as whom it works */
+	uint32_t gid;
+	/* A short step, as that user; true: go on, false: done, and its answer is in c->out. */
+	bool (*step)(struct server *s, struct conn *c, struct task *t);
+	/* Frees all of it. */
+	void (*release)(struct task *t);
+};
 
 /* A FILE_WRITE that failed: its remaining frames are dropped. */
 struct failed_write {
@@ -63,7 +79,7 @@ struct conn {
 	bool broken;   /* to be closed at the end of the turn */
 	struct assembly assemblies[SERVER_MAX_ASSEMBLY];
 	struct transfer transfers[SERVER_MAX_TRANSFERS];
-	struct collect *collect;
+	struct task *tasks[SERVER_MAX_TASKS]; /* NULL: free */
 	struct failed_write failed_writes[SERVER_MAX_FAILED];
 	unsigned int next_failed;
 };
@@ -94,12 +110,15 @@ struct channel {
 	bool reaped;
 	int error_fd;         /* the child's error pipe, -1 when it is read */
 	struct stream out[2]; /* stdout, stderr */
+	int tty_fd;           /* the terminal of a command that has not ended, else -1 */
+	bool pty;             /* out[0].fd and in_fd are a master */
 	int in_fd;            /* write end of stdin, -1: closed */
 	unsigned char *in_ring;
 	uint64_t in_written; /* to the pipe */
 	uint64_t in_received;
 	bool in_eof;
-	struct conn *sink; /* NULL: nobody is attached */
+	unsigned int eof_bytes; /* how many of them a terminal is still to be typed */
+	struct conn *sink;      /* NULL: nobody is attached */
 	uint32_t sink_client;
 	bool exit_sent;
 	struct agent_exit status;
@@ -126,9 +145,10 @@ struct server {
 	int signal_fd;
 	int workspace; /* O_PATH directory */
 	const char *workspace_path;
-	uint32_t stub_uid; /* whose command is expected first, 0: nobody's */
-	bool maintain;     /* a box for files only */
-	bool is_init;      /* pid 1: kill(-1) means this box */
+	uint32_t stub_uid;      /* whose command is expected first, 0: nobody's */
+	bool maintain;          /* a box for files only */
+	unsigned int next_task; /* whose turn it is */
+	bool is_init;           /* pid 1: kill(-1) means this box */
 	int64_t born_us;
 	struct stub stub;
 	struct conn conns[SERVER_MAX_CONNS];
@@ -165,6 +185,7 @@ int channel_stdin(struct server *s, struct conn *c, const struct agent_frame *f,
 int channel_ack(struct server *s, const struct agent_header *head, struct err *e);
 int channel_signal(struct server *s, const struct agent_frame *f, struct err *e);
 int channel_reattach(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int channel_resize(struct server *s, const struct agent_frame *f, struct err *e);
 void channel_detach(struct server *s, const struct conn *c);
 void channel_list(struct server *s, struct agent_welcome *out);
 void channel_read(struct channel *ch, int which);
@@ -186,6 +207,19 @@ static inline bool channel_wants_output(const struct channel *ch, int which)
 /* landlock.c: makes the rules of commands, of what is mounted now, and gives them to command.c; 0
  * also where the kernel has none. */
 int landlock_use(void);
+
+static inline bool channel_wants_to_write(const struct channel *ch)
+{
+	return ch->in_fd >= 0 && (ch->in_written < ch->in_received || ch->in_eof);
+}
+
+/* pty.c */
+/* A terminal of the present fsuid; the master does not block. */
+int pty_open(uint16_t rows, uint16_t cols, int *out_master, int *out_slave, struct err *e);
+/* 0 or -1 with errno. */
+int pty_resize(int master, uint16_t rows, uint16_t cols);
+/* What ends the input there. */
+unsigned char pty_eof_byte(int master);
 
 /* command.c: the child's side; never returns. fds: stdin, stdout, stderr. */
 void command_become(const struct agent_exec *spec, const int fds[3], int error_fd)
@@ -222,10 +256,52 @@ void file_turn(struct conn *c);
 void file_ack(struct conn *c, const struct agent_header *head);
 void file_close_all(struct conn *c);
 
-/* collect.c */
+/* For all file requests: fsuid and fsgid of the user, and back. */
+int file_act_as(uint32_t uid, uint32_t gid, struct err *e);
+void file_act_as_self(void);
+enum err_code file_error_code(int reason);
+/* Beneath the workspace, through no link; "" is the workspace. Descriptor, or -1 with errno. */
+int file_open_beneath(const struct server *s, const char *path, uint64_t flags);
+/* The directory above (O_PATH), and the last name, which points into path. */
+int file_open_parent(const struct server *s, const char *path, const char **out_name);
+
+/* task.c */
+/* Takes t, which is released when there is no place for it or its kind must be alone. */
+int task_start(struct conn *c, struct task *t, bool alone, struct err *e);
+/* One bounded turn of one of them. */
+void task_turn(struct server *s);
+/* True when one can go on at once. */
+bool task_waits(const struct server *s);
+void task_end_all(struct conn *c);
+
+/* collect.c, list.c, remove.c, names.c; the answer is their own */
 int collect_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
-/* One bounded turn; true when there is more to do at once. */
-bool collect_turn(struct server *s, struct conn *c);
-void collect_free(struct conn *c);
+int list_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int remove_start(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int name_stat(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int name_mkdir(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+int name_rename(struct server *s, struct conn *c, const struct agent_frame *f, struct err *e);
+/* As getdents64 gives them. */
+struct raw_entry {
+	uint64_t inode;
+	int64_t offset;
+	unsigned short length;
+	unsigned char type;
+	char name[];
+};
+#define NAMES_PIECE 4096
+/* The names of an open directory, a piece at a time; begins zeroed. */
+struct name_reader {
+	_Alignas(8) char raw[NAMES_PIECE];
+	long at;
+	long length;
+};
+/* 1: *out_name is good until the next call (so is *out_inode, which may be NULL), 0: the end, -1
+ * with errno. Leaves . and .. out. */
+int name_next(struct name_reader *r, int fd, const char **out_name, uint64_t *out_inode);
+/* What fstatat said, without the name. */
+struct stat;
+struct agent_info;
+void name_describe(struct agent_info *out, const struct stat *st);
 
 #endif

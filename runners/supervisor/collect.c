@@ -115,6 +115,7 @@ void collect_entry(struct task *task, const struct agent_entry *entry)
 	case AGENT_KIND_REGULAR:
 		break;
 	case AGENT_KIND_OTHER:
+	case AGENT_KIND_DIRECTORY:
 	case AGENT_KIND__MAX:
 		c->skip_invalid++;
 		return;

@@ -53,6 +53,9 @@ static void server(const uint8_t *data, size_t size)
 	struct agent_exec spec;
 	struct agent_file_write part;
 	struct agent_file_read want;
+	struct agent_name_request name;
+	uint16_t rows;
+	uint16_t cols;
 	struct agent_frame f = {.payload = data};
 	struct err e = ERR_INIT;
 
@@ -63,6 +66,11 @@ static void server(const uint8_t *data, size_t size)
 	(void)agent_exec_parse(copy, size, pointers, &spec, &e);
 	(void)agent_get_file_write(&f, &part, &e);
 	(void)agent_get_file_read(&f, &want, &e);
+	(void)agent_get_resize(&f, &rows, &cols, &e);
+	for (f.head.type = AGENT_LIST; f.head.type <= AGENT_RENAME; f.head.type++)
+		for (f.head.flags = 0; f.head.flags <= AGENT_F_PARENTS;
+		     f.head.flags += AGENT_F_RECURSIVE)
+			(void)agent_get_name_request(&f, &name, &e);
 }
 
 /* NOLINTNEXTLINE(readability-identifier-naming): the name that libFuzzer calls */

@@ -149,6 +149,19 @@ static void on_entry(void *ctx, uint32_t tag, const struct agent_entry *entry)
 	b->entry_count++;
 }
 
+static void on_info(void *ctx, uint32_t tag, const struct agent_info *info)
+{
+	struct rig_box *b = ctx;
+
+	(void)tag;
+	b->info = *info;
+	memcpy(b->info_name, info->name, info->name_length);
+	b->info_name[info->name_length] = '\0';
+	b->info.name = b->info_name;
+	buf_add(&b->info_names, b->info_name, info->name_length + 1);
+	b->info_count++;
+}
+
 static void on_data(void *ctx, uint32_t tag, uint64_t offset, const void *data, size_t length)
 {
 	struct rig_box *b = ctx;
@@ -162,6 +175,11 @@ static void on_result(void *ctx, uint32_t tag, const uint64_t values[AGENT_RESUL
 {
 	struct rig_box *b = ctx;
 
+	if (tag >= RIG_PING_TAG) {
+		if (tag < RIG_DEAF_TAG)
+			b->ping_tag = tag;
+		return;
+	}
 	b->result_tag = tag;
 	memcpy(b->values, values, sizeof(b->values));
 }
@@ -181,6 +199,7 @@ static const struct agent_events agent_events = {
     .exited = on_exited,
     .input = on_input,
     .entry = on_entry,
+    .info = on_info,
     .data = on_data,
     .result = on_result,
     .error = on_error,
@@ -499,6 +518,7 @@ static void prepare(struct rig *r, struct rig_box *b)
 	buf_init(&b->out[0], CAPTURE_BYTES);
 	buf_init(&b->out[1], CAPTURE_BYTES);
 	buf_init(&b->data, CAPTURE_BYTES);
+	buf_init(&b->info_names, CAPTURE_BYTES);
 	for (int i = 0; i < RIG_MAX_BOXES; i++)
 		if (r->boxes[i] == NULL) {
 			r->boxes[i] = b;
@@ -582,6 +602,7 @@ int rig_destroy(struct rig *r, struct rig_box *b, struct box_reply *out)
 	buf_release(&b->out[0]);
 	buf_release(&b->out[1]);
 	buf_release(&b->data);
+	buf_release(&b->info_names);
 	for (int i = 0; i < RIG_MAX_BOXES; i++)
 		if (r->boxes[i] == b)
 			r->boxes[i] = NULL;
@@ -590,7 +611,7 @@ int rig_destroy(struct rig *r, struct rig_box *b, struct box_reply *out)
 
 /* --- commands ------------------------------------------------------------------------------- */
 
-int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
+static int exec_spec(struct rig_box *b, char *const *argv, bool with_stdin, bool pty)
 {
 	struct agent_exec spec = {.argv = argv,
 				  .env = standard_env,
@@ -599,6 +620,9 @@ int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
 				  .gid = USER_ID,
 				  .nofile = 1024,
 				  .grace_ms = AGENT_GRACE_MS,
+				  .pty = pty ? 1 : 0,
+				  .rows = pty ? RIG_ROWS : 0,
+				  .cols = pty ? RIG_COLS : 0,
 				  .stdin_mode = with_stdin ? AGENT_STDIN_STREAM : AGENT_STDIN_NONE};
 	struct err e = ERR_INIT;
 
@@ -610,6 +634,20 @@ int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
 	buf_reset(&b->out[0]);
 	buf_reset(&b->out[1]);
 	return agent_exec(&b->agent, ++b->channel, &spec, &e);
+}
+
+int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin)
+{
+	return exec_spec(b, argv, with_stdin, false);
+}
+
+int rig_exec_pty(struct rig_box *b, const char *script, bool with_stdin)
+{
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char *argv[] = {shell, option, (char *)(uintptr_t)script, NULL};
+
+	return exec_spec(b, argv, with_stdin, true);
 }
 
 int rig_wait_exit(struct rig *r, struct rig_box *b, int timeout_ms)

@@ -25,6 +25,10 @@
 #define RIG_MAX_BOXES   64
 #define RIG_MAX_ENTRIES 24
 #define RIG_WAIT_MS     20000
+#define RIG_PING_TAG    0x1000000U /* from here on: results count as ping_tag only */
+#define RIG_DEAF_TAG    0x2000000U /* from here on: not even that */
+#define RIG_ROWS        40
+#define RIG_COLS        101
 
 struct rig_box;
 
@@ -66,9 +70,14 @@ struct rig_box {
 	uint64_t in_taken;
 	uint32_t result_tag; /* 0: none came */
 	uint64_t values[AGENT_RESULT_VALUES];
+	uint32_t ping_tag;
 	uint32_t error_tag;
 	struct agent_error error;
 	struct buf data; /* of FILE_READ */
+	unsigned int info_count;
+	struct agent_info info; /* the last one; its name in info_name */
+	char info_name[AGENT_NAME_BYTES + 1];
+	struct buf info_names; /* of all, a NUL behind each */
 	unsigned int entry_count;
 	struct {
 		char path[LIMIT_PATH_BYTES + 1];
@@ -125,6 +134,8 @@ int rig_connect(struct rig_box *b);
 
 /* A command with the standard environment; argv ends with NULL. stdin: NULL for none. */
 int rig_exec(struct rig_box *b, char *const *argv, bool with_stdin);
+/* A script at a terminal of RIG_ROWS x RIG_COLS. */
+int rig_exec_pty(struct rig_box *b, const char *script, bool with_stdin);
 int rig_wait_exit(struct rig *r, struct rig_box *b, int timeout_ms);
 int rig_run(struct rig *r, struct rig_box *b, char *const *argv);
 int rig_sh(struct rig *r, struct rig_box *b, const char *script);

@@ -436,8 +436,9 @@ static void setuid_program(void)
 
 static void devices(void)
 {
-	static const char *const allowed[] = {"null", "zero",  "full",   "random", "urandom", "tty",
-					      "fd",   "stdin", "stdout", "stderr", "shm"};
+	static const char *const allowed[] = {"null", "zero", "full",  "random", "urandom",
+					      "tty",  "fd",   "stdin", "stdout", "stderr",
+					      "shm",  "pts",  "ptmx"};
 	DIR *list = opendir("/dev");
 	struct dirent *entry;
 	char seen[300] = "";
@@ -467,6 +468,49 @@ static void devices(void)
 	fd = open("/dev/urandom", O_RDONLY);
 	check("/dev/urandom works", fd >= 0 && read(fd, &byte, 1) == 1, "no");
 	close(fd);
+}
+
+/* A devpts of its own: nothing in it but the way to a new terminal, and not many of them. */
+static void terminals(void)
+{
+	int masters[128];
+	int made = 0;
+	int names = 0;
+	int unlock = 0;
+	int slave = -1;
+	char byte = 0;
+	struct stat st;
+	struct statvfs fs;
+	DIR *list = opendir("/dev/pts");
+	struct dirent *entry;
+
+	while (list != NULL && (entry = readdir(list)) != NULL)
+		if (entry->d_name[0] != '.' && strcmp(entry->d_name, "ptmx") != 0)
+			names++;
+	if (list != NULL)
+		closedir(list);
+	check("no terminal of others", list != NULL && names == 0, "there are some");
+	check("terminals are nosuid and noexec",
+	      statvfs("/dev/pts", &fs) == 0 && (fs.f_flag & ST_NOSUID) != 0 &&
+		  (fs.f_flag & ST_NOEXEC) != 0,
+	      "not");
+	for (made = 0; made < 128; made++) {
+		masters[made] = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+		if (masters[made] < 0)
+			break;
+	}
+	check("terminals end", made >= 1 && made <= 64 && errno == ENOSPC, "too many or none");
+	if (made > 0 && ioctl(masters[0], TIOCSPTLCK, &unlock) == 0)
+		slave = open("/dev/pts/0", O_RDWR | O_NOCTTY);
+	check("a terminal of mine", slave >= 0 && fstat(slave, &st) == 0 && st.st_uid == getuid(),
+	      "no");
+	check("it works",
+	      write(slave, "x", 1) == 1 && read(masters[0], &byte, 1) == 1 && byte == 'x', "no");
+	refused("TIOCSTI into my terminal", ioctl(slave, TIOCSTI, &byte));
+	refused("a new devpts", mount("x", "/tmp", "devpts", 0, "newinstance"));
+	close(slave);
+	while (made-- > 0)
+		close(masters[made]);
 }
 
 /* Writes until it fails; the errno. */
@@ -596,6 +640,8 @@ int main(int argc, char **argv)
 		space();
 	}
 	devices();
+	if (!outside)
+		terminals();
 	landlock();
 	names();
 	printf("probe_box: %d passed, %d failed\n", passed, failed);

@@ -162,7 +162,7 @@ static void test_exec_bounds(void)
 	CU_ASSERT_EQUAL(agent_put_exec(&out, 1, 2, &spec, &e), 0);
 	CU_ASSERT_EQUAL(agent_exec_parse(joined, join(joined, sizeof(joined)), pointers, &got, &e),
 			0);
-	/* nothing to run, a foreign id, a terminal */
+	/* nothing to run, a foreign id */
 	spec.argv = none;
 	begin();
 	CU_ASSERT_EQUAL(agent_put_exec(&out, 1, 2, &spec, &e), 0);
@@ -176,13 +176,77 @@ static void test_exec_bounds(void)
 	CU_ASSERT_EQUAL(agent_exec_parse(joined, join(joined, sizeof(joined)), pointers, &got, &e),
 			-1);
 	CU_ASSERT_EQUAL(e.code, ERR_INVALID);
-	spec.uid = 0;
-	spec.pty = 1;
-	err_clear(&e);
+}
+
+static void test_exec_terminal(void)
+{
+	static char joined[AGENT_EXEC_BYTES];
+	static char *pointers[AGENT_EXEC_POINTERS];
+	static const struct {
+		uint8_t pty;
+		uint16_t rows;
+		uint16_t cols;
+		int result;
+	} cases[] = {{1, 24, 80, 0},  {1, 0, 0, 0},  {1, 65535, 65535, 0}, {0, 0, 0, 0},
+		     {0, 24, 80, -1}, {0, 0, 1, -1}, {2, 24, 80, -1},      {255, 0, 0, -1}};
+	char item[] = "x";
+	char *one[] = {item, NULL};
+	char *none[] = {NULL};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct agent_exec spec = {.argv = one,
+					  .env = none,
+					  .cwd = "/",
+					  .pty = cases[i].pty,
+					  .rows = cases[i].rows,
+					  .cols = cases[i].cols};
+		struct agent_exec got;
+		struct err e = ERR_INIT;
+		size_t length;
+
+		begin();
+		CU_ASSERT_EQUAL(agent_put_exec(&out, 1, 2, &spec, &e), 0);
+		length = join(joined, sizeof(joined));
+		CU_ASSERT_EQUAL(agent_exec_parse(joined, length, pointers, &got, &e),
+				cases[i].result);
+		if (cases[i].result != 0) {
+			CU_ASSERT_EQUAL(e.code, ERR_INVALID);
+			continue;
+		}
+		CU_ASSERT_EQUAL(got.rows, cases[i].rows);
+		CU_ASSERT_EQUAL(got.cols, cases[i].cols);
+		CU_ASSERT_EQUAL(got.pty, cases[i].pty);
+		/* what is reserved is 0 */
+		joined[6] = 1;
+		CU_ASSERT_EQUAL(agent_exec_parse(joined, length, pointers, &got, &e), -1);
+	}
+}
+
+static void test_resize(void)
+{
+	uint16_t rows = 0;
+	uint16_t cols = 0;
+	struct err e = ERR_INIT;
+
 	begin();
-	CU_ASSERT_EQUAL(agent_put_exec(&out, 1, 2, &spec, &e), 0);
-	CU_ASSERT_EQUAL(agent_exec_parse(joined, join(joined, sizeof(joined)), pointers, &got, &e),
-			-1);
+	agent_put_resize(&out, 3, 4, 65535, 80);
+	take(AGENT_RESIZE);
+	CU_ASSERT_EQUAL(frame.head.channel, 4);
+	CU_ASSERT_EQUAL(agent_get_resize(&frame, &rows, &cols, &e), 0);
+	CU_ASSERT_EQUAL(rows, 65535);
+	CU_ASSERT_EQUAL(cols, 80);
+	frame.head.flags = AGENT_F_ALL;
+	CU_ASSERT_EQUAL(agent_get_resize(&frame, &rows, &cols, &e), -1);
+	CU_ASSERT_EQUAL(e.code, ERR_INVALID);
+	frame.head.flags = 0;
+	for (frame.head.length = 0; frame.head.length < 4; frame.head.length++) {
+		err_clear(&e);
+		CU_ASSERT_EQUAL(agent_get_resize(&frame, &rows, &cols, &e), -1);
+		CU_ASSERT_EQUAL(e.code, ERR_PROTOCOL);
+	}
+	frame.head.length = 5;
+	agent_put(&out, &frame.head, "12345", 5);
+	CU_ASSERT_EQUAL(agent_get_resize(&frame, &rows, &cols, &e), -1);
 }
 
 static void test_small_requests(void)
@@ -377,6 +441,8 @@ static void test_random_bytes(void)
 		struct agent_file_read want;
 		uint64_t values[AGENT_RESULT_VALUES];
 		uint32_t number;
+		uint16_t rows;
+		uint16_t cols;
 		int sig;
 		struct err e = ERR_INIT;
 
@@ -394,6 +460,7 @@ static void test_random_bytes(void)
 		(void)agent_get_started(&f, &number, &e);
 		(void)agent_get_hello(&f, &number, &e);
 		(void)agent_get_signal(&f, &sig, &e);
+		(void)agent_get_resize(&f, &rows, &cols, &e);
 		(void)agent_exec_parse(noise, f.head.length, pointers, &spec, &e);
 		(void)agent_peek(noise, f.head.length, &f, &e);
 	}
@@ -427,6 +494,8 @@ static const struct test tests[] = {
     {"agentproto", "frame too long", test_frame_too_long},
     {"agentproto", "exec", test_exec},
     {"agentproto", "exec bounds", test_exec_bounds},
+    {"agentproto", "exec with a terminal", test_exec_terminal},
+    {"agentproto", "resize", test_resize},
     {"agentproto", "small requests", test_small_requests},
     {"agentproto", "files", test_files},
     {"agentproto", "paths", test_paths},

@@ -33,6 +33,12 @@ INSERT IGNORE INTO tenant (id, created_at) VALUES (?, UTC_TIMESTAMP(6));
 -- name: TENANT_LOCK
 SELECT id FROM tenant WHERE id = ? FOR UPDATE;
 
+-- The lock, and how many jobs wait (a count without locks).
+
+-- name: TENANT_LOCK_COUNT
+SELECT id, (SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT ?) AS waiting) FROM tenant
+WHERE id = ? FOR UPDATE;
+
 -- name: IDEM_FIND
 SELECT fingerprint, object_id, created_at, expires_at <= UTC_TIMESTAMP(6) FROM idempotency
 WHERE endpoint = ? AND tenant = ? AND user_id = ? AND idem_key = ?;
@@ -47,9 +53,6 @@ VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND
 -- name: IDEM_EXPIRED
 SELECT endpoint, tenant, user_id, idem_key FROM idempotency WHERE expires_at <= UTC_TIMESTAMP(6)
 ORDER BY expires_at LIMIT 200 FOR UPDATE SKIP LOCKED;
-
--- name: QUEUE_COUNT
-SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT ?) AS waiting;
 
 -- name: QUEUE_COUNT_USER
 SELECT COUNT(*) FROM job WHERE node = ? AND state = 'queued' AND tenant = ? AND user_id = ?;
@@ -126,9 +129,6 @@ WHERE job.claim_owner = ? AND run.cancel_requested_at IS NOT NULL AND run.finish
 -- name: RUN_END_QUEUED
 UPDATE run SET phase = ?, outcome = ?, message = ?, last_seq = 0, finished_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase = 'queued';
 
--- name: RUN_STARTING
-UPDATE run SET phase = 'starting', started_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase = 'queued';
-
 -- name: RUN_BACK_TO_QUEUE
 UPDATE run SET phase = 'queued', started_at = NULL WHERE id = ? AND phase = 'starting';
 
@@ -170,14 +170,47 @@ SELECT state FROM job WHERE id = ? FOR UPDATE;
 -- The order leaves out the columns that WHERE fixes: with VARBINARY columns in it MariaDB sorts, and then locks every queued row.
 
 -- name: JOB_CLAIM_NEXT
-SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind FROM job FORCE INDEX (job_claim)
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind, (SELECT size_bytes FROM artifact_usage
+  WHERE artifact_usage.tenant = job.tenant AND artifact_usage.user_id = job.user_id) FROM job FORCE INDEX (job_claim)
 WHERE node = ? AND state = 'queued' ORDER BY rank, id LIMIT ? FOR UPDATE SKIP LOCKED;
 
 -- What needs no place of its own: commands in sandboxes, and the operations on them.
 
 -- name: JOB_CLAIM_FIRST
-SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind FROM job FORCE INDEX (job_claim)
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind, 0 FROM job FORCE INDEX (job_claim)
 WHERE node = ? AND state = 'queued' AND rank < 0 ORDER BY rank, id LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- The same without locks: most often there is one job or none, and one statement can claim that.
+
+-- name: JOB_LOOK
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind, (SELECT size_bytes FROM artifact_usage
+  WHERE artifact_usage.tenant = job.tenant AND artifact_usage.user_id = job.user_id) FROM job FORCE INDEX (job_claim)
+WHERE node = ? AND state = 'queued' ORDER BY rank, id LIMIT ?;
+
+-- name: JOB_LOOK_FIRST
+SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind, 0 FROM job FORCE INDEX (job_claim)
+WHERE node = ? AND state = 'queued' AND rank < 0 ORDER BY rank, id LIMIT ?;
+
+-- A claim of a run, both rows at once. Two rows change, or it is not ours.
+
+-- name: JOB_TAKE
+UPDATE job JOIN run ON run.id = job.object_id SET job.state = 'claimed', job.claim_owner = ?, job.claim_token = ?,
+  job.claimed_at = UTC_TIMESTAMP(6), job.attempt = job.attempt + 1, run.phase = 'starting', run.started_at = UTC_TIMESTAMP(6)
+WHERE job.id = ? AND job.state = 'queued' AND run.phase IN ('queued', 'starting');
+
+-- The end of a run without artifacts, and of its job: claimed, but nobody's. Such jobs are removed behind it, many at once.
+
+-- name: RUN_END_ALL
+UPDATE job JOIN run ON run.id = job.object_id SET job.claim_owner = NULL, job.claim_token = NULL, run.phase = ?, run.outcome = ?,
+  run.message = ?, run.exit_code = ?, run.last_seq = ?, run.resource_usage = ?, run.log_bytes = ?, run.result = ?,
+  run.trace = LEFT(CONCAT(COALESCE(run.trace, ''), ?), 768), run.finished_at = UTC_TIMESTAMP(6)
+WHERE job.id = ? AND job.claim_token = ? AND run.phase IN ('starting', 'running');
+
+-- name: JOB_DELETE_SOME
+DELETE FROM job WHERE id IN (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: JOB_ENDED
+SELECT id FROM job FORCE INDEX (job_claim) WHERE node = ? AND state = 'claimed' AND claim_owner IS NULL LIMIT 16;
 
 -- name: JOB_CLAIM
 UPDATE job SET state = 'claimed', claim_owner = ?, claim_token = ?, claimed_at = UTC_TIMESTAMP(6), attempt = attempt + 1 WHERE id = ?;
@@ -246,9 +279,6 @@ SELECT id, tenant, user_id, artifact_bytes FROM run WHERE finished_at < UTC_TIME
 
 -- name: RUN_FILES_GONE
 UPDATE run SET artifact_bytes = 0, log_bytes = 0 WHERE id = ?;
-
--- name: USAGE_GET
-SELECT size_bytes FROM artifact_usage WHERE tenant = ? AND user_id = ?;
 
 -- name: USAGE_ADD
 INSERT INTO artifact_usage (tenant, user_id, size_bytes) VALUES (?, ?, ?)

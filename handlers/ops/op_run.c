@@ -246,21 +246,12 @@ static int check_quotas(struct store *db, struct create_work *w, struct err *e)
 	return 0;
 }
 
-/* 1: over a limit (out is filled), 0: there is room, -1 error; *out_waiting is the queue's length.
- */
-static int check_queue(struct store *db, struct create_work *w, int64_t *out_waiting, struct err *e)
+/* 1: over a limit (out is filled), 0: there is room, -1 error. */
+static int check_queue(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
 {
 	const struct policy *policy = w->context->policy;
-	struct store_value all[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length)};
 
-	*out_waiting = 0;
-	if (policy->queue.max_length > 0) {
-		if (store_query_row(db, STMT_QUEUE_COUNT, all, ARRAY_LEN(all), e) != 1)
-			return -1;
-		*out_waiting = store_i64(db, 0);
-		store_done(db);
-	}
-	if (*out_waiting >= policy->queue.max_length) {
+	if (waiting >= policy->queue.max_length) {
 		w->out->queue_reason = "queue_capacity_exceeded";
 		w->out->queue_scope = "global";
 		w->out->queue_limit = policy->queue.max_length;
@@ -280,29 +271,32 @@ static bool is_in_sandbox(const struct run_create *r)
 	return r->spec->sandbox != NULL && r->spec->sandbox[0] != '\0';
 }
 
-static int insert_run(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
+static int insert_job(struct store *db, struct create_work *w, struct err *e)
 {
-	bool in_sandbox = is_in_sandbox(w->request);
 	const struct policy *policy = w->context->policy;
 	struct run_create *r = w->request;
-	struct run_row *row = &r->row;
-	int64_t estimate_us = waiting * policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS;
-	struct store_value job[] = {SV_TEXT(row->id),
+	struct store_value job[] = {SV_TEXT(r->row.id),
 				    SV_TEXT(w->caller->tenant),
 				    SV_TEXT(w->caller->user),
 				    SV_TEXT(policy->node),
 				    SV_BYTES(w->spec_text, w->spec_length),
 				    SV_TEXT(r->request_id),
 				    SV_I64(policy->queue.ttl_sec)};
+
+	return store_exec(db, is_in_sandbox(r) ? STMT_JOB_INSERT_EXEC : STMT_JOB_INSERT, job,
+			  ARRAY_LEN(job), NULL, e);
+}
+
+static int insert_run(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
+{
+	const struct policy *policy = w->context->policy;
+	struct run_create *r = w->request;
+	struct run_row *row = &r->row;
 	struct store_value run[27];
 	char trace[TRACE_PART_BYTES];
 	size_t n = 0;
 
 	(void)trace_encode(&w->context->trace, TRACE_ACCEPTED, TRACE_LOCKED, trace);
-
-	if (store_exec(db, in_sandbox ? STMT_JOB_INSERT_EXEC : STMT_JOB_INSERT, job, ARRAY_LEN(job),
-		       NULL, e) != 0)
-		return -1;
 	run[n++] = SV_TEXT(row->id);
 	run[n++] = SV_TEXT(r->face);
 	run[n++] = SV_TEXT(w->caller->tenant);
@@ -327,8 +321,8 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 	run[n++] = SV_TEXT(or_null(row->workspace_group_id));
 	run[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
 	run[n++] = SV_TEXT(or_null(trace));
-	run[n++] = SV_TEXT(in_sandbox ? r->spec->sandbox : NULL);
-	run[n++] = SV_I64(estimate_us);
+	run[n++] = SV_TEXT(is_in_sandbox(r) ? r->spec->sandbox : NULL);
+	run[n++] = SV_I64(waiting * policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS);
 	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
 }
 
@@ -336,24 +330,27 @@ static int create_body(struct store *db, void *arg, struct err *e)
 {
 	struct create_work *w = arg;
 	struct run_create *r = w->request;
-	struct store_value tenant[] = {SV_TEXT(w->caller->tenant)};
+	const struct policy *policy = w->context->policy;
+	struct store_value tenant[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length),
+				       SV_TEXT(w->caller->tenant)};
 	struct store_value key[] = {SV_TEXT(r->endpoint),
 				    SV_TEXT(w->caller->tenant),
 				    SV_TEXT(w->caller->user),
 				    SV_TEXT(r->idempotency_key),
 				    SV_BYTES(r->fingerprint, sizeof(r->fingerprint)),
 				    SV_TEXT(r->row.id),
-				    SV_I64(w->context->policy->idempotency.ttl_sec)};
-	int64_t waiting = 0;
+				    SV_I64(policy->idempotency.ttl_sec)};
+	int64_t waiting;
 	int got;
 
 	w->out->result = RUN_CREATED;
 	trace_mark(&w->context->trace, TRACE_BEGUN);
-	got = store_query_row(db, STMT_TENANT_LOCK, tenant, 1, e);
+	got = store_query_row(db, STMT_TENANT_LOCK_COUNT, tenant, ARRAY_LEN(tenant), e);
 	if (got < 0)
 		return -1;
 	if (got == 0)
 		return err_set(e, ERR_INTERNAL, 0, "tenant %s has no row", w->caller->tenant);
+	waiting = store_i64(db, 1);
 	store_done(db);
 	trace_mark(&w->context->trace, TRACE_LOCKED);
 	if (r->idempotency_key != NULL) {
@@ -362,10 +359,10 @@ static int create_body(struct store *db, void *arg, struct err *e)
 			return got < 0 ? -1 : 0;
 	}
 	/* a command in a sandbox waits for nothing but its agent */
-	got = is_in_sandbox(r) ? 0 : check_queue(db, w, &waiting, e);
+	got = is_in_sandbox(r) ? 0 : check_queue(db, w, waiting, e);
 	if (got != 0)
 		return got < 0 ? -1 : 0;
-	if (insert_run(db, w, waiting, e) != 0)
+	if (insert_job(db, w, e) != 0 || insert_run(db, w, waiting, e) != 0)
 		return -1;
 	if (r->idempotency_key != NULL &&
 	    store_exec(db, STMT_IDEM_INSERT, key, ARRAY_LEN(key), NULL, e) != 0)
@@ -475,7 +472,10 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 		trace_mark(&context->trace, TRACE_COMMITTED);
 		memcpy(context->traced_run, request->row.id, sizeof(context->traced_run));
 		(void)notify_send(context->to_runner, "run", request->row.id, NOTICE_QUEUED);
-		return load_row(context->db, request->row.id, &out->row, e);
+		/* all that a wait needs; who answers now reads the row */
+		out->row = request->row;
+		out->row.phase = RUN_QUEUED;
+		return str_copy(out->row.node, sizeof(out->row.node), context->policy->node);
 	}
 	if (out->result == RUN_REPLAYED)
 		return load_row(context->db, out->prior_id, &out->row, e);

@@ -68,7 +68,7 @@ enum run_create_result { RUN_CREATED, RUN_REPLAYED, RUN_CONFLICT, RUN_QUEUE_FULL
 
 struct run_created {
 	enum run_create_result result;
-	struct run_row row;             /* created or replayed */
+	struct run_row row;             /* replayed; created: id, node, phase and what was asked for */
 	char prior_id[IDENT_UUID_SIZE]; /* conflict */
 	char prior_created_at[CLOCK_ISO_SIZE];
 	const char *queue_reason; /* queue full */

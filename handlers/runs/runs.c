@@ -249,9 +249,23 @@ static void answer_run(const struct handler_context *context, const struct run_r
 	reply_json(response, 200, codec_run(context->policy, row));
 }
 
+static void answer_now(struct handler_context *context, const struct http_request *request,
+		       const struct principal *caller, struct run_created *made,
+		       struct http_response *response)
+{
+	char id[IDENT_UUID_SIZE];
+	struct err e = ERR_INIT;
+
+	memcpy(id, made->row.id, sizeof(id));
+	if (made->result == RUN_CREATED && op_run_get(context, caller, id, &made->row, &e) != 0)
+		reply_err(response, &face_runs, request, &e);
+	else
+		answer_run(context, &made->row, response);
+}
+
 static void answer_created(struct handler_context *context, const struct http_request *request,
 			   const struct principal *caller, const struct run_spec *spec,
-			   const struct run_create *create, const struct run_created *made,
+			   const struct run_create *create, struct run_created *made,
 			   struct http_response *response)
 {
 	int64_t now_ms = clock_real_us() / CLOCK_US_PER_MS;
@@ -281,7 +295,7 @@ static void answer_created(struct handler_context *context, const struct http_re
 	hold.until_running = made->row.interactive;
 	hold.until_ms = hold_until(context, request, spec, now_ms);
 	if (hold.until_ms <= now_ms || answer_is_due(&made->row, hold.until_running)) {
-		answer_run(context, &made->row, response);
+		answer_now(context, request, caller, made, response);
 		return;
 	}
 	hold_redirect(response, made->row.node, made->row.id, &hold, caller);

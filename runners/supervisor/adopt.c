@@ -24,8 +24,13 @@ void task_adopt(struct supervisor *sup, struct jobs_event *event)
 	log_event(LOG_INFO, "run_adopting", "req=%s run=%s", event->claim.request_id,
 		  event->claim.run_id);
 	task = task_enter(sup, event);
-	if (task != NULL)
-		task->state = TASK_ADOPTING;
+	if (task == NULL)
+		return;
+	task->state = TASK_ADOPTING;
+	if (task_open_output(task) != 0) {
+		task->stop = STOP_BACKEND;
+		task_finish(task);
+	}
 }
 
 void adopt_box(struct task *task, const struct box_reply *entry)

@@ -15,12 +15,10 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
-#define CLAIM_BATCH    16
-#define RETRY_US       (300 * CLOCK_US_PER_MS)
-#define WISHES_US      (2 * CLOCK_US_PER_S)
-#define STRAYS_US      (600 * CLOCK_US_PER_S)
-#define RETENTION_US   (30 * CLOCK_US_PER_S)
-#define SPEC_MAX_BYTES (16U << 20)
+#define RETRY_US     (300 * CLOCK_US_PER_MS)
+#define WISHES_US    (2 * CLOCK_US_PER_S)
+#define STRAYS_US    (600 * CLOCK_US_PER_S)
+#define RETENTION_US (30 * CLOCK_US_PER_S)
 
 void run_result_free(struct run_result *result)
 {
@@ -73,7 +71,8 @@ static void poke(struct jobs *jobs)
 void jobs_capacity(struct jobs *jobs, unsigned int free, bool closed)
 {
 	(void)pthread_mutex_lock(&jobs->lock);
-	if (free > jobs->free)
+	/* with places left there was nothing more to claim */
+	if (free > 0 && jobs->free == 0)
 		jobs->look = true;
 	jobs->free = free;
 	jobs->closed = closed;
@@ -217,205 +216,6 @@ static int beat(struct jobs *jobs, struct err *e)
 	return write_running(jobs, e);
 }
 
-/* --- claims
- * -----------------------------------------------------------------------------------------------------
- */
-
-struct claim_work {
-	struct jobs *jobs;
-	int64_t begun_us;
-	unsigned int most;
-	bool first; /* only what needs no place of its own */
-	struct jobs_event found[CLAIM_BATCH];
-	size_t count;
-};
-
-static void drop_found(struct claim_work *w)
-{
-	for (size_t i = 0; i < w->count; i++)
-		mem_free(w->found[i].spec);
-	w->count = 0;
-}
-
-int jobs_read_claim(struct store *db, struct jobs_event *event, struct err *e)
-{
-	size_t length;
-	const char *spec = store_bytes(db, 5, &length);
-
-	memset(event, 0, sizeof(*event));
-	event->kind = JOBS_CLAIMED;
-	event->claim.job_id = (uint64_t)store_i64(db, 0);
-	if (str_copy(event->claim.run_id, sizeof(event->claim.run_id), store_text(db, 1)) != 0 ||
-	    str_copy(event->claim.tenant, sizeof(event->claim.tenant), store_text(db, 2)) != 0 ||
-	    str_copy(event->claim.user, sizeof(event->claim.user), store_text(db, 3)) != 0 ||
-	    str_copy(event->claim.request_id, sizeof(event->claim.request_id), store_text(db, 6)) !=
-		0 ||
-	    job_kind_parse(store_text(db, 7), &event->claim.kind) != 0)
-		return err_set(e, ERR_INTERNAL, 0,
-			       "a job row has a value that is too long or unknown");
-	if (ident_random(event->claim.token, sizeof(event->claim.token), e) != 0)
-		return -1;
-	event->spec = length > SPEC_MAX_BYTES ? NULL : mem_dup_bytes(spec, length);
-	event->spec_length = length;
-	return event->spec == NULL ? err_set(e, ERR_NOMEM, 0, "spec") : 0;
-}
-
-/* A claim is an UPDATE that must match one row. */
-int jobs_mark_owned(struct store *db, const char *instance, const struct claim *claim,
-		    struct err *e)
-{
-	struct store_value job[] = {SV_TEXT(instance), SV_BYTES(claim->token, sizeof(claim->token)),
-				    SV_I64((int64_t)claim->job_id)};
-	uint64_t changed = 0;
-
-	if (store_exec(db, STMT_JOB_CLAIM, job, ARRAY_LEN(job), &changed, e) != 0)
-		return -1;
-	if (changed != 1)
-		return err_set(e, ERR_INTERNAL, 0, "job %llu cannot be claimed",
-			       (unsigned long long)claim->job_id);
-	return 0;
-}
-
-static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_event *event,
-			struct err *e)
-{
-	struct claim *claim = &event->claim;
-	struct store_value run[] = {SV_TEXT(claim->run_id)};
-	struct store_value user[] = {SV_TEXT(claim->tenant), SV_TEXT(claim->user)};
-	int got;
-
-	if (jobs_mark_owned(db, w->jobs->instance, claim, e) != 0)
-		return -1;
-	if (job_kind_is_operation(claim->kind))
-		return jobs_operation_claimed(db, claim, e);
-	if (store_exec(db, STMT_RUN_STARTING, run, 1, NULL, e) != 0)
-		return -1;
-	if (claim->kind == JOB_EXEC)
-		return 0;
-	got = store_query_row(db, STMT_USAGE_GET, user, ARRAY_LEN(user), e);
-	if (got < 0)
-		return -1;
-	claim->user_artifact_bytes = got == 1 ? (uint64_t)store_i64(db, 0) : 0;
-	store_done(db);
-	return 0;
-}
-
-static int claim_body(struct store *db, void *arg, struct err *e)
-{
-	struct claim_work *w = arg;
-	struct store_value in[] = {SV_TEXT(w->jobs->policy->node), SV_I64(w->most)};
-
-	drop_found(w);
-	if (store_query(db, w->first ? STMT_JOB_CLAIM_FIRST : STMT_JOB_CLAIM_NEXT, in,
-			ARRAY_LEN(in), e) != 0)
-		return -1;
-	while (w->count < w->most && store_next(db, e) == 1) {
-		if (jobs_read_claim(db, &w->found[w->count], e) != 0)
-			break;
-		w->count++;
-	}
-	store_done(db);
-	for (size_t i = 0; e->code == ERR_NONE && i < w->count; i++)
-		(void)mark_claimed(db, w, &w->found[i], e);
-	return e->code == ERR_NONE ? 0 : -1;
-}
-
-/*
- * Claims as many as fit. After a COMMIT whose answer was lost the claims may be ours without our
- * knowing: they stay `starting` until this instance ends, so look at what the table says and put
- * them back.
- */
-static int put_back_unknown(struct jobs *jobs, struct claim_work *w, struct err *e)
-{
-	for (size_t i = 0; i < w->count; i++) {
-		const struct claim *claim = &w->found[i].claim;
-		struct store_value job[] = {SV_I64((int64_t)claim->job_id),
-					    SV_BYTES(claim->token, sizeof(claim->token))};
-		struct store_value run[] = {SV_TEXT(claim->run_id)};
-		uint64_t changed = 0;
-
-		if (store_exec(jobs->db, STMT_JOB_RELEASE, job, ARRAY_LEN(job), &changed, e) != 0)
-			return -1;
-		if (changed == 1 &&
-		    store_exec(jobs->db, STMT_RUN_BACK_TO_QUEUE, run, 1, NULL, e) != 0)
-			return -1;
-	}
-	return 0;
-}
-
-/* Under the lock. */
-static int64_t noticed_us(const struct jobs *jobs, const char *run_id)
-{
-	for (unsigned int i = 0; i < NOTICED_SLOTS; i++)
-		if (str_equal(jobs->noticed[i].run_id, run_id))
-			return jobs->noticed[i].at_us;
-	return 0;
-}
-
-/* free: places for runs; with none only jobs of sandboxes are taken. */
-static int claim_some(struct jobs *jobs, unsigned int free, unsigned int *out_count, struct err *e)
-{
-	struct claim_work *w = mem_zalloc(1, sizeof(*w));
-	int result;
-
-	*out_count = 0;
-	if (w == NULL)
-		return err_set(e, ERR_NOMEM, 0, "claim");
-	w->jobs = jobs;
-	w->first = free == 0;
-	w->most = w->first || free > CLAIM_BATCH ? CLAIM_BATCH : free;
-	w->begun_us = clock_monotonic_us();
-	result = store_retry(jobs->db, claim_body, w, e);
-	if (result == 0) {
-		int64_t now = clock_monotonic_us();
-
-		*out_count = (unsigned int)w->count;
-		(void)pthread_mutex_lock(&jobs->lock);
-		for (size_t i = 0; i < w->count; i++) {
-			struct jobs_event *event = &w->found[i];
-
-			trace_mark_at(&event->trace, TRACE_NOTICED,
-				      noticed_us(jobs, event->claim.run_id));
-			trace_mark_at(&event->trace, TRACE_CLAIM_BEGUN, w->begun_us);
-			trace_mark_at(&event->trace, TRACE_CLAIMED, now);
-			if (event->claim.kind == JOB_RUN && jobs->free > 0)
-				jobs->free--;
-		}
-		(void)pthread_mutex_unlock(&jobs->lock);
-		for (size_t i = 0; i < w->count; i++)
-			jobs_put(jobs, &w->found[i]);
-		w->count = 0;
-	} else if (e->code == ERR_UNKNOWN_OUTCOME) {
-		struct err again = ERR_INIT;
-
-		(void)put_back_unknown(jobs, w, &again);
-	}
-	drop_found(w);
-	mem_free(w);
-	return result;
-}
-
-static int claim_all(struct jobs *jobs, struct err *e)
-{
-	for (;;) {
-		unsigned int free;
-		unsigned int got;
-		bool closed;
-
-		(void)pthread_mutex_lock(&jobs->lock);
-		free = jobs->free;
-		closed = jobs->stop || jobs->closed;
-		jobs->look = false;
-		(void)pthread_mutex_unlock(&jobs->lock);
-		if (closed)
-			return 0;
-		if (claim_some(jobs, free, &got, e) != 0)
-			return -1;
-		if (got < CLAIM_BATCH && (free == 0 || got < free))
-			return 0;
-	}
-}
-
 /* --- ends
  * -------------------------------------------------------------------------------------------------------
  */
@@ -504,14 +304,72 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	return store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
 }
 
+/* What most runs end with: one statement, both rows. 1 done, 0 the claim is not ours (any more),
+ * -1. */
+static int end_at_once(struct jobs *jobs, struct end_work *w, struct err *e)
+{
+	const struct run_result *r = w->result;
+	char part[TRACE_PART_BYTES];
+	struct store_value in[] = {SV_TEXT(run_phase_name(r->phase)),
+				   SV_TEXT(r->ours ? "failed" : "finished"),
+				   SV_TEXT(r->message),
+				   r->has_exit ? SV_I64(r->exit_code) : SV_NULL,
+				   SV_I64((int64_t)r->last_seq),
+				   SV_TEXT(r->usage),
+				   SV_I64((int64_t)r->log_bytes),
+				   SV_TEXT(r->result),
+				   SV_TEXT(part),
+				   SV_I64((int64_t)r->claim.job_id),
+				   SV_BYTES(r->claim.token, sizeof(r->claim.token))};
+	uint64_t changed = 0;
+
+	trace_mark(&w->trace, TRACE_END_BEGUN);
+	(void)trace_encode(&w->trace, TRACE_NOTICED, TRACE_END_BEGUN, part);
+	in[8] = SV_TEXT(part);
+	if (store_exec(jobs->db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), &changed, e) != 0)
+		return -1;
+	if (changed == 0)
+		return 0;
+	jobs_forget(jobs, r->claim.job_id);
+	return 1;
+}
+
+static bool ends_at_once(const struct run_result *r)
+{
+	return !r->release && r->artifact_count == 0 && r->artifact_bytes == 0 &&
+	       !job_kind_is_operation(r->claim.kind);
+}
+
+static void tell_end(struct jobs *jobs, struct end_work *w)
+{
+	const struct run_result *r = w->result;
+	struct jobs_event saved = {.kind = JOBS_SAVED, .claim = r->claim};
+
+	trace_mark(&w->trace, TRACE_END_COMMITTED);
+	(void)notify_send(&jobs->to_gate, "run", r->claim.run_id, NOTICE_ENDED);
+	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
+		  r->claim.request_id, r->claim.run_id, run_phase_name(r->phase), r->message);
+	saved.trace = w->trace;
+	jobs_put(jobs, &saved);
+}
+
 /* After a COMMIT without answer: the job row is gone exactly when it happened. The next try finds
  * that as `lost`. */
 static int save_end(struct jobs *jobs, const struct run_result *result, struct err *e)
 {
 	struct end_work w = {.result = result, .trace = result->trace};
-	struct jobs_event saved = {.kind = JOBS_SAVED, .claim = result->claim};
 	bool unknown = false;
 
+	/* where that finds nothing, the whole transaction finds out why */
+	if (ends_at_once(result) && end_at_once(jobs, &w, e) == 1) {
+		tell_end(jobs, &w);
+		return 0;
+	}
+	if (e->code != ERR_NONE && e->code != ERR_UNAVAILABLE)
+		return -1;
+	/* the connection broke: the transaction says `lost` if it had happened */
+	unknown = e->code != ERR_NONE;
+	err_clear(e);
 	for (;;) {
 		if (store_retry(jobs->db, end_body, &w, e) == 0)
 			break;
@@ -534,13 +392,7 @@ static int save_end(struct jobs *jobs, const struct run_result *result, struct e
 		(void)pthread_mutex_unlock(&jobs->lock);
 		return 0;
 	}
-	trace_mark(&w.trace, TRACE_END_COMMITTED);
-	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
-		  result->claim.request_id, result->claim.run_id, run_phase_name(result->phase),
-		  result->message);
-	(void)notify_send(&jobs->to_gate, "run", result->claim.run_id, NOTICE_ENDED);
-	saved.trace = w.trace;
-	jobs_put(jobs, &saved);
+	tell_end(jobs, &w);
 	return 0;
 }
 
@@ -619,6 +471,8 @@ static int periodic(struct jobs *jobs, struct err *e)
 		if (count > 0)
 			log_event(LOG_INFO, "strays_removed", "count=%zu", count);
 	}
+	if (jobs_remove_ended(jobs, now, e) != 0)
+		return -1;
 	if (now >= jobs->next_expired_us) {
 		jobs->next_expired_us = now + CLOCK_US_PER_S;
 		if (jobs_stop_expired(jobs, e) != 0)
@@ -648,7 +502,7 @@ static int work(struct jobs *jobs, struct err *e)
 
 	if (!jobs->registered && jobs_take_over(jobs, e) != 0)
 		return -1;
-	if (save_ends(jobs, e) != 0 || jobs_write_lost(jobs, e) != 0)
+	if (save_ends(jobs, e) != 0 || jobs_write_lost(jobs, e) != 0 || jobs_put_back(jobs, e) != 0)
 		return -1;
 	(void)pthread_mutex_lock(&jobs->lock);
 	look = jobs->look || now >= jobs->next_poll_us;
@@ -658,7 +512,7 @@ static int work(struct jobs *jobs, struct err *e)
 	(void)pthread_mutex_unlock(&jobs->lock);
 	if (look) {
 		jobs->next_poll_us = now + jobs->policy->runner.poll_ms * CLOCK_US_PER_MS;
-		if (claim_all(jobs, e) != 0)
+		if (jobs_claim_all(jobs, e) != 0)
 			return -1;
 	}
 	if (running && write_running(jobs, e) != 0)
@@ -673,6 +527,7 @@ static int work(struct jobs *jobs, struct err *e)
 
 static bool has_work(const struct jobs *jobs)
 {
+	/* ended jobs are removed when there is nothing better to do */
 	return jobs->ends != NULL || (jobs->look && !jobs->closed) || jobs->look_wishes ||
 	       jobs->running_now || jobs->lost != NULL;
 }

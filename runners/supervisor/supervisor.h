@@ -207,9 +207,11 @@ void task_destroy(struct task *task);
 void task_stop(struct task *task, enum task_stop why);
 
 /* For adopt.c: the pieces of a beginning. */
-/* A task for a claim, with its spec and its spool open; the event's spec is taken in every case.
- * NULL when that failed: the run has ended by then (backend_error). */
+/* A task for a claim, with its spec; the event's spec is taken in every case. NULL when that
+ * failed: the run has ended by then. */
 struct task *task_enter(struct supervisor *sup, struct jobs_event *event);
+/* Its spool; -1 when that cannot be written. */
+int task_open_output(struct task *task);
 int task_open_agent(struct task *task, const char *path, struct err *e);
 int task_send_command(struct task *task, struct err *e);
 /* True when EXEC may have been sent: a mark in the spool's folder, made before. */

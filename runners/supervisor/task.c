@@ -279,10 +279,7 @@ struct task *task_enter(struct supervisor *sup, struct jobs_event *event)
 	}
 	task->other_boot = event->other_boot;
 	task->trace = event->trace;
-	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0 ||
-	    output_open(&task->output, sup->policy->paths.data, task->claim.run_id,
-			(uint64_t)task->spec.log_bytes,
-			sup->policy->gate.heartbeat_ms * CLOCK_US_PER_MS, &e) != 0) {
+	if (spec_decode(event->spec, event->spec_length, &task->spec, &e) != 0) {
 		log_err(LOG_ERROR, "run_begin", &e, "req=%s run=%s", task->claim.request_id,
 			task->claim.run_id);
 		mem_free(event->spec);
@@ -291,8 +288,23 @@ struct task *task_enter(struct supervisor *sup, struct jobs_event *event)
 		return NULL;
 	}
 	mem_free(event->spec);
-	task->output_open = true;
 	return task;
+}
+
+int task_open_output(struct task *task)
+{
+	const struct policy *policy = task->sup->policy;
+	struct err e = ERR_INIT;
+
+	if (output_open(&task->output, policy->paths.data, task->claim.run_id,
+			(uint64_t)task->spec.log_bytes, policy->gate.heartbeat_ms * CLOCK_US_PER_MS,
+			&e) != 0) {
+		log_err(LOG_ERROR, "run_begin", &e, "req=%s run=%s", task->claim.request_id,
+			task->claim.run_id);
+		return -1;
+	}
+	task->output_open = true;
+	return 0;
 }
 
 void task_begin(struct supervisor *sup, struct jobs_event *event)
@@ -307,7 +319,11 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 	task->state = TASK_WANTS_BOX;
 	task->startup_deadline_us =
 	    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
+	/* the box is made, or the command started, while the log is opened: nothing of it is read
+	 * before the loop's next turn */
 	send_create(task);
+	if (task->state != TASK_DONE && task_open_output(task) != 0)
+		task_stop(task, STOP_BACKEND);
 }
 
 int task_open_agent(struct task *task, const char *path, struct err *e)

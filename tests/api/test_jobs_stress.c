@@ -53,6 +53,7 @@ struct worker {
 	uint64_t full;
 	uint64_t lost;
 	uint64_t left;
+	uint64_t with_usage; /* ends that added a byte to their user's */
 	uint64_t swept;
 	uint64_t failures;
 	char failure[400];
@@ -207,21 +208,12 @@ static int claim_body(struct store *db, void *arg, struct err *e)
 		struct store_value job[] = {SV_TEXT(c->instance),
 					    SV_BYTES(claim->token, sizeof(claim->token)),
 					    SV_I64(claim->job_id)};
-		struct store_value run[] = {SV_TEXT(claim->run_id)};
-		struct store_value user[] = {SV_TEXT(claim->tenant), SV_TEXT(claim->user)};
 		uint64_t changed = 0;
 
-		if (store_exec(db, STMT_JOB_CLAIM, job, ARRAY_LEN(job), &changed, e) != 0)
+		if (store_exec(db, STMT_JOB_TAKE, job, ARRAY_LEN(job), &changed, e) != 0)
 			return -1;
-		if (changed != 1)
-			return err_set(e, ERR_INTERNAL, 0, "a job cannot be claimed");
-		if (store_exec(db, STMT_RUN_STARTING, run, 1, &changed, e) != 0)
-			return -1;
-		if (changed != 1)
-			return err_set(e, ERR_INTERNAL, 0, "a run of a queued job was not queued");
-		if (store_query_row(db, STMT_USAGE_GET, user, ARRAY_LEN(user), e) < 0)
-			return -1;
-		store_done(db);
+		if (changed != 2)
+			return err_set(e, ERR_INTERNAL, 0, "a queued job cannot be claimed");
 	}
 	return got < 0 ? -1 : 0;
 }
@@ -258,17 +250,56 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	return store_exec(db, STMT_JOB_DELETE, held, 1, NULL, e);
 }
 
+/* As most runs end: both rows in one statement, the job's row removed behind it. */
+static int end_at_once(struct store *db, struct claims *c, struct err *e)
+{
+	const struct claim *one = c->one;
+	struct store_value in[] = {SV_TEXT("completed"),
+				   SV_TEXT("finished"),
+				   SV_TEXT("exit=0"),
+				   SV_I64(0),
+				   SV_I64(5),
+				   SV_TEXT("{}"),
+				   SV_I64(1),
+				   SV_NULL,
+				   SV_TEXT("00000001@1w0;"),
+				   SV_I64(one->job_id),
+				   SV_BYTES(one->token, sizeof(one->token))};
+	struct store_value jobs[16];
+	uint64_t changed = 0;
+
+	if (store_exec(db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), &changed, e) != 0)
+		return -1;
+	c->lost = changed == 0;
+	if (c->lost)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+		jobs[i] = SV_I64(one->job_id);
+	return store_exec(db, STMT_JOB_DELETE_SOME, jobs, ARRAY_LEN(jobs), NULL, e);
+}
+
 static void end_one(struct store *db, struct worker *w, struct claims *c)
 {
 	struct err e = ERR_INIT;
 
 	w->transactions++;
+	if (w->transactions % 2 == 0) {
+		if (end_at_once(db, c, &e) != 0)
+			note_failure(w, &e);
+		else if (c->lost)
+			w->lost++;
+		else
+			ids_add(&w->ended, c->one->run_id);
+		return;
+	}
 	if (store_retry(db, end_body, c, &e) != 0)
 		note_failure(w, &e);
 	else if (c->lost)
 		w->lost++;
-	else
+	else {
 		ids_add(&w->ended, c->one->run_id);
+		w->with_usage++;
+	}
 }
 
 /* A new instance with a row; the old one is dead with what it holds. */
@@ -527,6 +558,7 @@ static void add_up(const struct worker *w, struct worker *sum)
 	sum->full += w->full;
 	sum->lost += w->lost;
 	sum->left += w->left;
+	sum->with_usage += w->with_usage;
 	sum->swept += w->swept;
 	sum->failures += w->failures;
 	if (w->failures > 0)
@@ -587,7 +619,7 @@ static void test_stress(void)
 	CU_ASSERT_EQUAL(
 	    api_number(db, "SELECT COALESCE(SUM(size_bytes), 0) FROM artifact_usage WHERE tenant "
 			   "LIKE '" TENANT "%%'"),
-	    (int64_t)ended.count);
+	    (int64_t)sum.with_usage);
 	api_forget(db, TENANT);
 	api_sql(db, "DELETE FROM runner WHERE node = '" NODE "'");
 	store_close(db);

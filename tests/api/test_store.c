@@ -68,6 +68,7 @@ static void insert_run(const char *id, uint64_t job)
 				   SV_NULL,
 				   SV_NULL,
 				   SV_NULL,
+				   SV_NULL,
 				   SV_I64(0)};
 
 	CU_ASSERT_EQUAL_FATAL(store_exec(db, STMT_RUN_INSERT, in, ARRAY_LEN(in), NULL, &e), 0);
@@ -524,6 +525,7 @@ static void test_sweep_owner(void)
 	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16)};
 	size_t ended = 0;
 	size_t rounds = 0;
+	uint64_t changed = 0;
 
 	new_id(instance);
 	runner[0] = SV_TEXT(instance);
@@ -532,15 +534,13 @@ static void test_sweep_owner(void)
 		char id[IDENT_UUID_SIZE];
 		struct store_value claim[] = {SV_TEXT(instance), SV_BYTES("0123456789abcdef", 16),
 					      SV_NULL};
-		struct store_value start[1];
 
 		new_id(id);
 		insert_job(id, "{}", 2, 3600);
 		claim[2] = SV_I64((int64_t)store_insert_id(db));
 		insert_run(id, store_insert_id(db));
-		start[0] = SV_TEXT(id);
-		CU_ASSERT_EQUAL(store_exec(db, STMT_JOB_CLAIM, claim, 3, NULL, &e), 0);
-		CU_ASSERT_EQUAL(store_exec(db, STMT_RUN_STARTING, start, 1, NULL, &e), 0);
+		CU_ASSERT_EQUAL(store_exec(db, STMT_JOB_TAKE, claim, 3, &changed, &e), 0);
+		CU_ASSERT_EQUAL(changed, 2);
 	}
 	do {
 		CU_ASSERT_EQUAL_FATAL(sweep_owner(db, instance, &swept, &e), 0);

@@ -145,6 +145,8 @@ static void run_route(struct handler_context *context, const struct http_request
 	struct err e = ERR_INIT;
 
 	memset(&caller, 0, sizeof(caller));
+	context->has_run = false;
+	context->wanted_run = route->about_run && s->match.count > 0 ? s->match.params[0] : NULL;
 	if (route->access == ACCESS_KEY || route->access == ACCESS_SOCKET) {
 		if (authn_check(context, request, route->access == ACCESS_SOCKET, 0, &caller, &e) !=
 		    0) {
@@ -167,6 +169,8 @@ static void run_route(struct handler_context *context, const struct http_request
 		return;
 	}
 	route->run(context, request, &s->match, &caller, response);
+	context->wanted_run = NULL;
+	context->has_run = false;
 }
 
 void router_serve(struct handler_context *context, const struct http_request *request,

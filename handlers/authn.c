@@ -1,10 +1,14 @@
 #include "handlers/authn.h"
 
+#include "handlers/ops/op_run.h"
+
 #include "runners/base/limits.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
 #include <openssl/sha.h>
+
+#define KEY_COLUMNS 6 /* of KEY_FIND_RUN: those of the run follow */
 
 const char *role_name(enum role role)
 {
@@ -39,7 +43,9 @@ static int key_check(struct handler_context *context, const char *credential, in
 		     struct principal *out, struct err *e)
 {
 	struct principal found;
+	bool with_run = context->wanted_run != NULL && ident_is_uuid(context->wanted_run);
 	struct store_value in[1];
+	struct store_value both[2];
 	unsigned char hash[SHA256_DIGEST_LENGTH];
 	size_t stored_length;
 	const char *stored;
@@ -53,7 +59,13 @@ static int key_check(struct handler_context *context, const char *credential, in
 	(void)SHA256((const unsigned char *)credential + 4 + AUTHN_KEY_ID_DIGITS,
 		     AUTHN_KEY_SECRET_DIGITS, hash);
 	in[0] = SV_TEXT(found.key_id);
-	got = store_query_row(context->db, STMT_KEY_FIND, in, 1, e);
+	both[0] = SV_TEXT(context->wanted_run);
+	both[1] = in[0];
+	context->has_run = false;
+	if (with_run)
+		got = store_query_row(context->db, STMT_KEY_FIND_RUN, both, ARRAY_LEN(both), e);
+	else
+		got = store_query_row(context->db, STMT_KEY_FIND, in, 1, e);
 	if (got < 0)
 		return -1;
 	if (got == 0)
@@ -72,6 +84,8 @@ static int key_check(struct handler_context *context, const char *credential, in
 	found.role = str_equal(role, "operator") ? ROLE_OPERATOR
 		     : str_equal(role, "admin")  ? ROLE_ADMIN
 						 : ROLE_USER;
+	if (with_run)
+		op_run_keep(context, KEY_COLUMNS);
 	store_done(context->db);
 	*out = found;
 	return 0;

@@ -22,6 +22,8 @@
 
 #define ROUTE_MAX_PARAMS 4
 
+struct run_row;
+
 struct handler_context {
 	const struct policy *policy;
 	struct store *db;
@@ -30,6 +32,11 @@ struct handler_context {
 	const char *image_digest; /* of the image `host` */
 	/* the request that is served now: its moments, and the run that they belong to, "" none;
 	 * the worker tells the gate what came after the row's commit */
+	/* The run that the request's path names: read together with the key, for the first
+	 * op_run_get of the request. */
+	const char *wanted_run; /* NULL: none */
+	struct run_row *run;    /* mem, one per worker; NULL until it is needed */
+	bool has_run;
 	struct trace trace;
 	char traced_run[IDENT_UUID_SIZE];
 };
@@ -85,6 +92,7 @@ struct route {
 	enum route_access access;
 	handler_fn *run;
 	const struct face *face;
+	bool about_run; /* the first parameter is a run's id */
 };
 
 extern const struct face face_runs;

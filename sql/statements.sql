@@ -15,6 +15,15 @@ SELECT 1;
 -- name: KEY_FIND
 SELECT secret_hash, tenant, user_id, role, scopes, revoked_at IS NOT NULL FROM api_key WHERE id = ?;
 
+-- The key and the run that the request is about, in one round trip; columns 6 and up are those of RUN_GET.
+
+-- name: KEY_FIND_RUN
+SELECT secret_hash, api_key.tenant, api_key.user_id, role, scopes, revoked_at IS NOT NULL, run.id, run.tenant, run.user_id, node, job_id,
+  session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash, trust_level, interactive, resume_from_seq,
+  persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message, exit_code, last_seq, resource_usage,
+  cancel_requested_at, run.created_at, estimated_start_at, started_at, finished_at, request_id
+FROM api_key LEFT JOIN run ON run.id = ? WHERE api_key.id = ?;
+
 -- name: KEY_REVOKED
 SELECT 1 FROM api_key WHERE id = ? AND revoked_at IS NULL;
 

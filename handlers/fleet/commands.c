@@ -210,6 +210,7 @@ void fleet_render_exec(struct handler_context *context, const struct http_reques
 		reply_fail(response, &face_fleet, 404, "NOT_FOUND", "There is no such path.", NULL);
 		return;
 	}
+	context->wanted_run = match->params[1];
 	if (authn_check(context, request, false, hold.accepted_ms, &caller, &e) != 0) {
 		reply_err(response, &face_fleet, request, &e);
 		return;

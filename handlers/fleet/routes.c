@@ -44,21 +44,24 @@ static void error_body(struct buf *out, const struct api_error *error)
 const struct face face_fleet = {FLEET, error_body};
 
 const struct route fleet_routes[] = {
-    {"POST", BASE, ACCESS_KEY, fleet_create, &face_fleet},
-    {"GET", BASE, ACCESS_KEY, fleet_list, &face_fleet},
-    {"GET", BASE "/{id}", ACCESS_KEY, fleet_get, &face_fleet},
-    {"DELETE", BASE "/{id}", ACCESS_KEY, fleet_delete, &face_fleet},
-    {"POST", BASE "/{id}/stop", ACCESS_KEY, fleet_stop, &face_fleet},
-    {"POST", BASE "/{id}/resume", ACCESS_KEY, fleet_resume, &face_fleet},
-    {"POST", BASE "/{id}/runtime/terminals/commands", ACCESS_KEY, fleet_command, &face_fleet},
+    {"POST", BASE, ACCESS_KEY, fleet_create, &face_fleet, false},
+    {"GET", BASE, ACCESS_KEY, fleet_list, &face_fleet, false},
+    {"GET", BASE "/{id}", ACCESS_KEY, fleet_get, &face_fleet, false},
+    {"DELETE", BASE "/{id}", ACCESS_KEY, fleet_delete, &face_fleet, false},
+    {"POST", BASE "/{id}/stop", ACCESS_KEY, fleet_stop, &face_fleet, false},
+    {"POST", BASE "/{id}/resume", ACCESS_KEY, fleet_resume, &face_fleet, false},
+    {"POST", BASE "/{id}/runtime/terminals/commands", ACCESS_KEY, fleet_command, &face_fleet,
+     false},
     {"GET", "/internal/render/{node}/operation/{id}", ACCESS_SELF, fleet_render_operation,
-     &face_fleet},
+     &face_fleet, false},
     {"POST", "/internal/render/{node}/operation/{id}", ACCESS_SELF, fleet_render_operation,
-     &face_fleet},
+     &face_fleet, false},
     {"DELETE", "/internal/render/{node}/operation/{id}", ACCESS_SELF, fleet_render_operation,
-     &face_fleet},
-    {"GET", "/internal/render/{node}/exec/{id}", ACCESS_SELF, fleet_render_exec, &face_fleet},
-    {"POST", "/internal/render/{node}/exec/{id}", ACCESS_SELF, fleet_render_exec, &face_fleet},
+     &face_fleet, false},
+    {"GET", "/internal/render/{node}/exec/{id}", ACCESS_SELF, fleet_render_exec, &face_fleet,
+     false},
+    {"POST", "/internal/render/{node}/exec/{id}", ACCESS_SELF, fleet_render_exec, &face_fleet,
+     false},
 };
 
 const size_t fleet_route_count = ARRAY_LEN(fleet_routes);

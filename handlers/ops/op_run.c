@@ -28,44 +28,44 @@ static void column(char *out, size_t size, const struct store *db, unsigned int 
 		out[0] = '\0';
 }
 
-/* Reads the columns of RUN_GET and RUN_LIST. */
-static int read_row(const struct store *db, struct run_row *row, struct err *e)
+/* Reads the columns of RUN_GET and RUN_LIST, which begin with column `base`. */
+static int read_row(const struct store *db, unsigned int base, struct run_row *row, struct err *e)
 {
 	memset(row, 0, sizeof(*row));
-	column(row->id, sizeof(row->id), db, 0);
-	column(row->tenant, sizeof(row->tenant), db, 1);
-	column(row->user, sizeof(row->user), db, 2);
-	column(row->node, sizeof(row->node), db, 3);
-	row->job_id = (uint64_t)store_i64(db, 4);
-	column(row->session_id, sizeof(row->session_id), db, 5);
-	column(row->spec_version, sizeof(row->spec_version), db, 6);
-	column(row->runtime, sizeof(row->runtime), db, 7);
-	column(row->runtime_version, sizeof(row->runtime_version), db, 8);
-	column(row->base_image, sizeof(row->base_image), db, 9);
-	column(row->image_digest, sizeof(row->image_digest), db, 10);
-	column(row->policy_hash, sizeof(row->policy_hash), db, 11);
-	column(row->trust_level, sizeof(row->trust_level), db, 12);
-	row->interactive = store_i64(db, 13) != 0;
-	row->resume_from_seq = store_i64(db, 14);
-	column(row->persona_id, sizeof(row->persona_id), db, 15);
-	column(row->workspace_id, sizeof(row->workspace_id), db, 16);
-	column(row->workspace_group_id, sizeof(row->workspace_group_id), db, 17);
-	column(row->scope_snapshot_id, sizeof(row->scope_snapshot_id), db, 18);
-	if (run_phase_parse(store_text(db, 19), &row->phase) != 0)
+	column(row->id, sizeof(row->id), db, base);
+	column(row->tenant, sizeof(row->tenant), db, base + 1);
+	column(row->user, sizeof(row->user), db, base + 2);
+	column(row->node, sizeof(row->node), db, base + 3);
+	row->job_id = (uint64_t)store_i64(db, base + 4);
+	column(row->session_id, sizeof(row->session_id), db, base + 5);
+	column(row->spec_version, sizeof(row->spec_version), db, base + 6);
+	column(row->runtime, sizeof(row->runtime), db, base + 7);
+	column(row->runtime_version, sizeof(row->runtime_version), db, base + 8);
+	column(row->base_image, sizeof(row->base_image), db, base + 9);
+	column(row->image_digest, sizeof(row->image_digest), db, base + 10);
+	column(row->policy_hash, sizeof(row->policy_hash), db, base + 11);
+	column(row->trust_level, sizeof(row->trust_level), db, base + 12);
+	row->interactive = store_i64(db, base + 13) != 0;
+	row->resume_from_seq = store_i64(db, base + 14);
+	column(row->persona_id, sizeof(row->persona_id), db, base + 15);
+	column(row->workspace_id, sizeof(row->workspace_id), db, base + 16);
+	column(row->workspace_group_id, sizeof(row->workspace_group_id), db, base + 17);
+	column(row->scope_snapshot_id, sizeof(row->scope_snapshot_id), db, base + 18);
+	if (run_phase_parse(store_text(db, base + 19), &row->phase) != 0)
 		return err_set(e, ERR_INTERNAL, 0, "run %s has an unknown phase", row->id);
-	column(row->outcome, sizeof(row->outcome), db, 20);
-	column(row->message, sizeof(row->message), db, 21);
-	row->has_exit = !store_is_null(db, 22);
-	row->exit_code = store_i64(db, 22);
-	row->has_last_seq = !store_is_null(db, 23);
-	row->last_seq = (uint64_t)store_i64(db, 23);
-	column(row->resource_usage, sizeof(row->resource_usage), db, 24);
-	row->cancel_requested = !store_is_null(db, 25);
-	op_iso_time(row->created_at, store_text(db, 26));
-	op_iso_time(row->estimated_start_at, store_text(db, 27));
-	op_iso_time(row->started_at, store_text(db, 28));
-	op_iso_time(row->finished_at, store_text(db, 29));
-	column(row->request_id, sizeof(row->request_id), db, 30);
+	column(row->outcome, sizeof(row->outcome), db, base + 20);
+	column(row->message, sizeof(row->message), db, base + 21);
+	row->has_exit = !store_is_null(db, base + 22);
+	row->exit_code = store_i64(db, base + 22);
+	row->has_last_seq = !store_is_null(db, base + 23);
+	row->last_seq = (uint64_t)store_i64(db, base + 23);
+	column(row->resource_usage, sizeof(row->resource_usage), db, base + 24);
+	row->cancel_requested = !store_is_null(db, base + 25);
+	op_iso_time(row->created_at, store_text(db, base + 26));
+	op_iso_time(row->estimated_start_at, store_text(db, base + 27));
+	op_iso_time(row->started_at, store_text(db, base + 28));
+	op_iso_time(row->finished_at, store_text(db, base + 29));
+	column(row->request_id, sizeof(row->request_id), db, base + 30);
 	return 0;
 }
 
@@ -88,9 +88,23 @@ static int load_row(struct store *db, const char *id, struct run_row *row, struc
 		return -1;
 	if (got == 0)
 		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
-	got = read_row(db, row, e);
+	got = read_row(db, 0, row, e);
 	store_done(db);
 	return got;
+}
+
+void op_run_keep(struct handler_context *context, unsigned int base)
+{
+	struct err ignored = ERR_INIT;
+
+	context->has_run = false;
+	if (store_is_null(context->db, base))
+		return;
+	if (context->run == NULL)
+		context->run = mem_zalloc(1, sizeof(*context->run));
+	/* without it the row is read by itself */
+	context->has_run =
+	    context->run != NULL && read_row(context->db, base, context->run, &ignored) == 0;
 }
 
 int op_run_get(struct handler_context *context, const struct principal *caller, const char *id,
@@ -98,8 +112,12 @@ int op_run_get(struct handler_context *context, const struct principal *caller, 
 {
 	if (!ident_is_uuid(id))
 		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
-	if (load_row(context->db, id, out, e) != 0)
+	if (context->has_run && str_equal(context->run->id, id)) {
+		*out = *context->run;
+		context->has_run = false;
+	} else if (load_row(context->db, id, out, e) != 0) {
 		return -1;
+	}
 	if (!may_see(caller, out))
 		return err_show(e, ERR_NOT_FOUND, "There is no such run.");
 	return 0;
@@ -151,7 +169,7 @@ int op_run_list(struct handler_context *context, const struct principal *caller,
 	if (got != 0)
 		return -1;
 	while ((got = store_next(context->db, e)) == 1 && count <= limit)
-		if (read_row(context->db, &rows[count++], e) != 0)
+		if (read_row(context->db, 0, &rows[count++], e) != 0)
 			break;
 	store_done(context->db);
 	if (e->code != ERR_NONE)

@@ -68,7 +68,7 @@ enum run_create_result { RUN_CREATED, RUN_REPLAYED, RUN_CONFLICT, RUN_QUEUE_FULL
 
 struct run_created {
 	enum run_create_result result;
-	struct run_row row;             /* replayed; created: id, node, phase and what was asked for */
+	struct run_row row; /* replayed; created: id, node, phase and what was asked for */
 	char prior_id[IDENT_UUID_SIZE]; /* conflict */
 	char prior_created_at[CLOCK_ISO_SIZE];
 	const char *queue_reason; /* queue full */
@@ -81,6 +81,8 @@ struct run_created {
 int op_run_create(struct handler_context *context, const struct principal *caller,
 		  struct run_create *request, struct run_created *out, struct err *e);
 
+/* Keeps a row of RUN_GET's columns, from `base` on, for the request's first op_run_get. */
+void op_run_keep(struct handler_context *context, unsigned int base);
 int op_run_get(struct handler_context *context, const struct principal *caller, const char *id,
 	       struct run_row *out, struct err *e);
 

@@ -26,16 +26,16 @@ static void error_body(struct buf *out, const struct api_error *error)
 const struct face face_runs = {"runs", error_body};
 
 const struct route runs_routes[] = {
-    {"POST", BASE "/runs", ACCESS_KEY, runs_create, &face_runs},
-    {"GET", BASE "/runs", ACCESS_KEY, runs_list, &face_runs},
-    {"GET", BASE "/runs/{id}", ACCESS_KEY, runs_get, &face_runs},
-    {"POST", BASE "/runs/{id}/cancel", ACCESS_KEY, runs_cancel, &face_runs},
-    {"GET", BASE "/runs/{id}/trace", ACCESS_KEY, runs_trace, &face_runs},
-    {"GET", BASE "/runs/{id}/artifacts", ACCESS_KEY, runs_artifact_list, &face_runs},
-    {"GET", BASE "/runs/{id}/artifacts/{path...}", ACCESS_KEY, runs_artifact_get, &face_runs},
-    {"GET", BASE "/runs/{id}/stream", ACCESS_SOCKET, runs_stream, &face_runs},
-    {"GET", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs},
-    {"POST", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs},
+    {"POST", BASE "/runs", ACCESS_KEY, runs_create, &face_runs, false},
+    {"GET", BASE "/runs", ACCESS_KEY, runs_list, &face_runs, false},
+    {"GET", BASE "/runs/{id}", ACCESS_KEY, runs_get, &face_runs, true},
+    {"POST", BASE "/runs/{id}/cancel", ACCESS_KEY, runs_cancel, &face_runs, true},
+    {"GET", BASE "/runs/{id}/trace", ACCESS_KEY, runs_trace, &face_runs, true},
+    {"GET", BASE "/runs/{id}/artifacts", ACCESS_KEY, runs_artifact_list, &face_runs, true},
+    {"GET", BASE "/runs/{id}/artifacts/{path...}", ACCESS_KEY, runs_artifact_get, &face_runs, true},
+    {"GET", BASE "/runs/{id}/stream", ACCESS_SOCKET, runs_stream, &face_runs, true},
+    {"GET", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
+    {"POST", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
 };
 
 const size_t runs_route_count = ARRAY_LEN(runs_routes);

@@ -575,6 +575,7 @@ void runs_render(struct handler_context *context, const struct http_request *req
 		return;
 	}
 	/* the credential is checked anew; one that expired while the request was held is fine */
+	context->wanted_run = match->params[1];
 	if (authn_check(context, request, false, hold.accepted_ms, &caller, &e) != 0) {
 		reply_err(response, &face_runs, request, &e);
 		return;

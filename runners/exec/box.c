@@ -315,6 +315,11 @@ void box_on_control(struct daemon *d, void *ctx, uint32_t events)
 	}
 	if (got != (ssize_t)sizeof(ready) || ready.version != ZYGOTE_VERSION) {
 		watch_close(d, &s->control);
+		if (s->state == BOX_WAITING) {
+			/* it has died; its pidfd tells the same in a moment */
+			s->free_when_ended = true;
+			box_begin_end(s);
+		}
 		fail_stage(s, ZYGOTE_STAGE_LOST, 0);
 		return;
 	}

@@ -139,9 +139,15 @@ int pool_assign(struct daemon *d, struct slot *s, struct err *e)
 		assign.flags |= ZYGOTE_WORKSPACE;
 	if (s->maintain)
 		assign.flags |= ZYGOTE_MAINTAIN;
-	if (cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 || resize(s, e) != 0 ||
-	    fd_send(s->control.fd, &assign, sizeof(assign), NULL, 0, e) < 0)
+	if (cgroup_slot_set(&d->groups, &s->groups, &s->limits, e) != 0 || resize(s, e) != 0)
 		return -1;
+	/* it died while it waited: another one will do */
+	if (s->control.fd < 0)
+		return err_set(e, ERR_UNAVAILABLE, 0, "the waiting box has died");
+	if (fd_send(s->control.fd, &assign, sizeof(assign), NULL, 0, e) < 0) {
+		e->code = ERR_UNAVAILABLE;
+		return -1;
+	}
 	/* what is in the socket is read before its end: from here on the box does not need us */
 	watch_close(d, &s->control);
 	box_check_ready(d, s);
@@ -183,7 +189,8 @@ void pool_ready(struct daemon *d, struct slot *s)
 	}
 	if (pool_assign(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "assign", &e, "slot=%u run=%s", s->number, s->run_id);
-		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
+		box_fail_create(s, e.code == ERR_UNAVAILABLE ? BOX_ERR_BUSY : BOX_ERR_FAILED, e.sys,
+				e.text);
 	}
 }
 

@@ -224,7 +224,8 @@ static void on_attached(struct daemon *d, const struct keeper_reply *reply)
 	if (reply->code != BOX_OK) {
 		log_event(LOG_ERROR, "workspace", "slot=%u run=%s errno=%d text=\"%s\"", s->number,
 			  s->run_id, reply->sys, reply->text);
-		box_fail_create(s, reply->code, reply->sys,
+		/* a box that died while it waited: another one will do */
+		box_fail_create(s, reply->sys == ESRCH ? BOX_ERR_BUSY : reply->code, reply->sys,
 				reply->code == BOX_ERR_NOT_FOUND
 				    ? "no such workspace"
 				    : "the workspace cannot be attached");
@@ -233,7 +234,8 @@ static void on_attached(struct daemon *d, const struct keeper_reply *reply)
 	s->attached = true;
 	if (pool_assign(d, s, &e) != 0) {
 		log_err(LOG_ERROR, "assign", &e, "slot=%u run=%s", s->number, s->run_id);
-		box_fail_create(s, BOX_ERR_FAILED, e.sys, e.text);
+		box_fail_create(s, e.code == ERR_UNAVAILABLE ? BOX_ERR_BUSY : BOX_ERR_FAILED, e.sys,
+				e.text);
 	}
 }
 

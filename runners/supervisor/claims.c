@@ -207,6 +207,17 @@ static void hand_out(struct jobs *jobs, struct claim_work *w)
 	w->count = 0;
 }
 
+/* The box is made while the claim is committed; the command waits for that. */
+static void tell_early(struct jobs *jobs, const struct jobs_event *found)
+{
+	struct jobs_event early = *found;
+
+	early.kind = JOBS_EARLY;
+	early.spec = mem_dup_bytes(found->spec, found->spec_length);
+	if (early.spec != NULL)
+		jobs_put(jobs, &early);
+}
+
 /* The usual case, without a transaction of several statements: 1 done, 0 not that case, -1. */
 static int claim_one(struct jobs *jobs, struct claim_work *w, struct err *e)
 {
@@ -222,9 +233,12 @@ static int claim_one(struct jobs *jobs, struct claim_work *w, struct err *e)
 		return 1;
 	if (w->count > 1 || job_kind_is_operation(w->found[0].claim.kind))
 		return 0;
+	if (w->found[0].claim.kind == JOB_RUN)
+		tell_early(jobs, &w->found[0]);
 	got = take(jobs->db, jobs->instance, &w->found[0].claim, &inner);
 	if (got > 0)
 		return 1;
+	jobs_put_simple(jobs, JOBS_UNCLAIMED, w->found[0].claim.run_id);
 	if (got < 0 && inner.code == ERR_UNAVAILABLE)
 		keep_unknown(jobs, w); /* the connection broke, or a deadlock: cheap to look */
 	if (got < 0) {

@@ -17,7 +17,6 @@
 
 #define TAG_COLLECT  1000U
 #define TAG_READ     2000U /* plus the entry's index */
-#define TAG_KILL     900U
 #define COLLECT_US   (30 * CLOCK_US_PER_S)
 #define LIST_US      (10 * CLOCK_US_PER_S)
 #define COUNT_MOST   INT64_C(1000000000)

@@ -61,15 +61,18 @@ struct run_result {
 };
 
 enum jobs_event_kind {
-	JOBS_CLAIMED,  /* claim and spec */
-	JOBS_ADOPTED,  /* the same of a claim that an earlier runner of this node held */
-	JOBS_SANDBOX,  /* run_id is a sandbox that should have a box here */
-	JOBS_READY,    /* all adopted claims have been told; boxes of no claim may go */
-	JOBS_WISH,     /* somebody wants this run canceled */
-	JOBS_SAVED,    /* the end is in the database */
-	JOBS_LOST,     /* the claim is not ours any more */
-	JOBS_OUTLAWED, /* this instance's row is gone: all claims are lost */
-	JOBS_EXPIRED   /* files of this run are to be removed */
+	JOBS_EARLY, /* claim and spec of a run that is being claimed: its box may be made, no more
+		     */
+	JOBS_UNCLAIMED, /* that claim did not succeed */
+	JOBS_CLAIMED,   /* claim and spec */
+	JOBS_ADOPTED,   /* the same of a claim that an earlier runner of this node held */
+	JOBS_SANDBOX,   /* run_id is a sandbox that should have a box here */
+	JOBS_READY,     /* all adopted claims have been told; boxes of no claim may go */
+	JOBS_WISH,      /* somebody wants this run canceled */
+	JOBS_SAVED,     /* the end is in the database */
+	JOBS_LOST,      /* the claim is not ours any more */
+	JOBS_OUTLAWED,  /* this instance's row is gone: all claims are lost */
+	JOBS_EXPIRED    /* files of this run are to be removed */
 };
 
 struct jobs_event {

@@ -291,8 +291,19 @@ static void handle_jobs(struct supervisor *sup)
 		struct task *task;
 
 		switch (event.kind) {
+		case JOBS_EARLY:
+			task_early(sup, &event);
+			break;
+		case JOBS_UNCLAIMED:
+			task = find_run(sup, event.claim.run_id);
+			if (task != NULL && task->unclaimed)
+				task_unclaim(task);
+			break;
 		case JOBS_CLAIMED:
-			if (job_kind_is_operation(event.claim.kind))
+			task = find_run(sup, event.claim.run_id);
+			if (task != NULL && task_is_early(task))
+				task_confirm(task, &event);
+			else if (job_kind_is_operation(event.claim.kind))
 				sandbox_op_begin(sup, &event);
 			else
 				task_begin(sup, &event);

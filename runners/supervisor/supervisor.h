@@ -16,6 +16,8 @@
 /* The command's ids inside the box. */
 #define BOX_USER      1000U
 #define EXEC_CHANNEL  1U
+#define TAG_TERM      800U /* of signals to all */
+#define TAG_KILL      801U
 #define KILL_WAIT_US  (1000 * 1000LL) /* from KILL through the agent to KILL of the box */
 #define NOTICE_GAP_US (5 * 1000LL)
 #define BUSY_AGAIN_US (50 * 1000LL)
@@ -25,6 +27,7 @@ enum task_state {
 	TASK_ATTACHING,  /* the agent's welcome is waited for */
 	TASK_WANTS_BOX,  /* create is to be sent (again) */
 	TASK_CREATING,   /* create is under way */
+	TASK_BOXED,      /* the box is there, the claim is not committed yet */
 	TASK_STARTING,   /* inputs and EXEC are sent */
 	TASK_RUNNING,    /* the command runs */
 	TASK_COLLECTING, /* it ended; artifacts are read */
@@ -121,8 +124,10 @@ struct task {
 	uint32_t channel; /* of its command */
 	enum task_state state;
 	enum task_stop stop;
+	bool unclaimed; /* only its box may be made */
 	bool has_box;
 	uint32_t slot;
+	char agent_path[BOX_PATH_SIZE]; /* TASK_BOXED */
 	struct agent agent;
 	bool agent_open;
 	int agent_registered_fd; /* in epoll, -1 none */
@@ -181,9 +186,17 @@ struct supervisor {
 
 /* Takes event->spec. A claim that cannot even begin ends at once. */
 void task_begin(struct supervisor *sup, struct jobs_event *event);
+/* early.c: makes the box of a run whose claim is under way; then it was committed, or was not. */
+bool task_is_early(const struct task *task);
+void task_early(struct supervisor *sup, struct jobs_event *event);
+void task_confirm(struct task *task, struct jobs_event *event);
+void task_unclaim(struct task *task);
 /* The same for a claim that an earlier runner of this node held. */
 void task_adopt(struct supervisor *sup, struct jobs_event *event);
+/* cancel.c */
 void task_cancel(struct task *task);
+/* KILL; the box, or the wait for the command, ends if that does not help. */
+void task_kill_inside(struct task *task, int64_t now);
 /* Time passed: deadlines, tails, notices. */
 void task_tick(struct task *task, int64_t now_us);
 int64_t task_due_us(const struct task *task);
@@ -213,6 +226,9 @@ struct task *task_enter(struct supervisor *sup, struct jobs_event *event);
 /* Its spool; -1 when that cannot be written. */
 int task_open_output(struct task *task);
 int task_open_agent(struct task *task, const char *path, struct err *e);
+/* A box for a run, or the sandbox's for a command in one. */
+void task_send_create(struct task *task);
+int task_start_command(struct task *task, const char *agent_path, struct err *e);
 int task_send_command(struct task *task, struct err *e);
 /* True when EXEC may have been sent: a mark in the spool's folder, made before. */
 bool task_was_sent(const struct task *task);

@@ -19,8 +19,6 @@
 #define WHAT_DESTROY       1U
 #define WHAT_STATS         2U
 #define STATS_MS           2000U
-#define TAG_TERM           800U
-#define TAG_KILL           801U
 #define DESTROY_MS         20000U
 #define CREATE_DEADLINE_MS 30000U
 
@@ -239,7 +237,7 @@ static struct task *task_new(struct supervisor *sup, const struct claim *claim)
 }
 
 /* A box for a run, or the sandbox's for a command in one. */
-static void send_create(struct task *task)
+void task_send_create(struct task *task)
 {
 	struct box_limits limits = {.memory_bytes = (uint64_t)task->spec.memory_bytes,
 				    .workspace_bytes = (uint64_t)task->spec.workspace_bytes,
@@ -321,7 +319,7 @@ void task_begin(struct supervisor *sup, struct jobs_event *event)
 	    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
 	/* the box is made, or the command started, while the log is opened: nothing of it is read
 	 * before the loop's next turn */
-	send_create(task);
+	task_send_create(task);
 	if (task->state != TASK_DONE && task_open_output(task) != 0)
 		task_stop(task, STOP_BACKEND);
 }
@@ -333,7 +331,7 @@ int task_open_agent(struct task *task, const char *path, struct err *e)
 	return agent_connect(&task->agent, path, e);
 }
 
-static int start_command(struct task *task, const char *agent_path, struct err *e)
+int task_start_command(struct task *task, const char *agent_path, struct err *e)
 {
 	if (task_open_agent(task, agent_path, e) != 0)
 		return -1;
@@ -348,6 +346,12 @@ static void created(struct task *task, const struct box_reply *reply)
 	struct err e = ERR_INIT;
 
 	if (reply->code == BOX_ERR_BUSY) {
+		task->state = TASK_WANTS_BOX;
+		task->retry_us = clock_monotonic_us() + BUSY_AGAIN_US;
+		return;
+	}
+	if (reply->code != BOX_OK && task->unclaimed) {
+		/* asked again, and told, when the claim is there */
 		task->state = TASK_WANTS_BOX;
 		task->retry_us = clock_monotonic_us() + BUSY_AGAIN_US;
 		return;
@@ -371,7 +375,13 @@ static void created(struct task *task, const struct box_reply *reply)
 		task_destroy(task);
 		return;
 	}
-	if (start_command(task, reply->agent_path, &e) != 0) {
+	if (task->unclaimed) {
+		task->state = TASK_BOXED;
+		if (str_copy(task->agent_path, sizeof(task->agent_path), reply->agent_path) != 0)
+			task_destroy(task);
+		return;
+	}
+	if (task_start_command(task, reply->agent_path, &e) != 0) {
 		log_err(LOG_ERROR, "start", &e, "req=%s run=%s", task->claim.request_id,
 			task->claim.run_id);
 		/* there will be no further reply to find the stop */
@@ -464,7 +474,7 @@ void task_box_died(struct task *task)
 		task_agent_ready(task);
 	if (task->state == TASK_ATTACHING || task->state == TASK_STARTING ||
 	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING ||
-	    task->state == TASK_COUNTING)
+	    task->state == TASK_COUNTING || task->state == TASK_BOXED)
 		task_destroy(task);
 }
 
@@ -472,17 +482,18 @@ void task_box_again(struct task *task)
 {
 	switch (task->state) {
 	case TASK_WANTS_BOX:
-		send_create(task);
+		task_send_create(task);
 		return;
 	case TASK_CREATING:
 		/* nobody knows what became of it: cordon-box has cleared away what it had */
-		send_create(task);
+		task_send_create(task);
 		return;
 	case TASK_DESTROYING:
 		task_destroy(task);
 		return;
 	case TASK_ADOPTING:
 	case TASK_ATTACHING:
+	case TASK_BOXED:
 	case TASK_STARTING:
 	case TASK_RUNNING:
 	case TASK_COLLECTING:
@@ -591,7 +602,7 @@ void task_destroy(struct task *task)
 	}
 	/* until the database has it the result is on disk, because the box's own memory of it ends
 	 * here */
-	if (task->state != TASK_DESTROYING && !task->handed)
+	if (task->state != TASK_DESTROYING && !task->handed && !task->unclaimed)
 		save_result(task);
 	task->state = TASK_DESTROYING;
 	if (task->sup->box_open &&
@@ -630,6 +641,8 @@ void task_finish(struct task *task)
 		return;
 	task->state = TASK_DONE;
 	agent_drop(task);
+	if (task->unclaimed)
+		return; /* it is not ours to end */
 	if (!task->handed)
 		(void)hand_over(task);
 	else
@@ -649,6 +662,7 @@ void task_stop(struct task *task, enum task_stop why)
 		/* the list or the reply will find the stop */
 		return;
 	case TASK_ATTACHING:
+	case TASK_BOXED:
 	case TASK_STARTING:
 	case TASK_RUNNING:
 	case TASK_COLLECTING:
@@ -662,74 +676,28 @@ void task_stop(struct task *task, enum task_stop why)
 	}
 }
 
-/* To all of a run's box; in a sandbox, to the group of the command. */
-static int signal_command(struct task *task, uint32_t tag, int number, struct err *e)
-{
-	if (task->claim.kind == JOB_EXEC)
-		return agent_signal(&task->agent, task->channel, number, e);
-	return agent_signal_all(&task->agent, tag, number, e);
-}
-
-/* KILL to every process of the box, through the agent, so that output and artifacts are still read;
- * the box itself follows if that does not end it. */
-static void kill_inside(struct task *task, int64_t now)
-{
-	struct err e = ERR_INIT;
-
-	task->term_deadline_us = 0;
-	task->run_deadline_us = 0;
-	task->kill_deadline_us = now + KILL_WAIT_US;
-	if (!task->agent_open || signal_command(task, TAG_KILL, SIGKILL, &e) != 0)
-		task_destroy(task);
-	else
-		task_agent_watch(task);
-}
-
-void task_cancel(struct task *task)
-{
-	int64_t now = clock_monotonic_us();
-	struct err e = ERR_INIT;
-
-	/* it has ended by itself: only the reading of its artifacts can be cut short */
-	if (task->state == TASK_COLLECTING && task->exited)
-		task_conclude(task);
-	if (task->stop != STOP_NONE || task->exited)
-		return;
-	log_event(LOG_INFO, "run_canceling", "req=%s run=%s", task->claim.request_id,
-		  task->claim.run_id);
-	if (task->state != TASK_RUNNING) {
-		task_stop(task, STOP_CANCEL);
-		return;
-	}
-	task->stop = STOP_CANCEL;
-	task->term_deadline_us = now + task->spec.cancel_grace_ms * CLOCK_US_PER_MS;
-	if (signal_command(task, TAG_TERM, SIGTERM, &e) != 0)
-		task_destroy(task);
-	else
-		task_agent_watch(task);
-}
-
 /* --- time
  * --------------------------------------------------------------------------------------------------------
  */
 
 static void check_deadlines(struct task *task, int64_t now)
 {
-	bool before_run = task->state == TASK_WANTS_BOX || task->state == TASK_CREATING ||
-			  task->state == TASK_ATTACHING || task->state == TASK_STARTING;
+	bool before_run =
+	    !task->unclaimed && (task->state == TASK_WANTS_BOX || task->state == TASK_CREATING ||
+				 task->state == TASK_ATTACHING || task->state == TASK_STARTING);
 
 	if (before_run && now >= task->startup_deadline_us)
 		task_stop(task, STOP_STARTUP);
 	else if (task->state == TASK_WANTS_BOX && task->retry_us != 0 && now >= task->retry_us)
-		send_create(task);
+		task_send_create(task);
 	else if (task->state == TASK_RUNNING && task->run_deadline_us != 0 &&
 		 now >= task->run_deadline_us) {
 		if (task->stop == STOP_NONE)
 			task->stop = STOP_TIMEOUT;
-		kill_inside(task, now);
+		task_kill_inside(task, now);
 	} else if (task->state == TASK_RUNNING && task->term_deadline_us != 0 &&
 		   now >= task->term_deadline_us)
-		kill_inside(task, now);
+		task_kill_inside(task, now);
 	else if (task->state == TASK_RUNNING && task->kill_deadline_us != 0 &&
 		 now >= task->kill_deadline_us)
 		task_destroy(task);
@@ -792,6 +760,7 @@ int64_t task_due_us(const struct task *task)
 		due = task->count_deadline_us;
 		break;
 	case TASK_ADOPTING:
+	case TASK_BOXED:
 	case TASK_SAVING:
 	case TASK_DESTROYING:
 	case TASK_DONE:

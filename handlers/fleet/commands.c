@@ -79,6 +79,7 @@ static void run_command(struct handler_context *context, const struct http_reque
 	}
 	log_event(LOG_INFO, "run_accepted", "req=%s run=%s tenant=%s face=fleet sandbox=%s",
 		  request->request_id, made->row.id, caller->tenant, sandbox->id);
+	op_run_announce(context, made->row.id);
 	hold.until_ms = spec->timeout_ms + spec->startup_timeout_ms + MARGIN_MS;
 	hold.until_ms = now_ms + (hold.until_ms < HOLD_MAX_MS ? hold.until_ms : HOLD_MAX_MS);
 	hold.traced = true;

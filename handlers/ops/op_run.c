@@ -457,6 +457,11 @@ static int resolve_unknown(struct create_work *w, struct err *e)
 	return -1;
 }
 
+void op_run_announce(struct handler_context *context, const char *id)
+{
+	(void)notify_send(context->to_runner, "run", id, NOTICE_QUEUED);
+}
+
 int op_run_create(struct handler_context *context, const struct principal *caller,
 		  struct run_create *request, struct run_created *out, struct err *e)
 {
@@ -489,7 +494,6 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 	if (out->result == RUN_CREATED) {
 		trace_mark(&context->trace, TRACE_COMMITTED);
 		memcpy(context->traced_run, request->row.id, sizeof(context->traced_run));
-		(void)notify_send(context->to_runner, "run", request->row.id, NOTICE_QUEUED);
 		/* all that a wait needs; who answers now reads the row */
 		out->row = request->row;
 		out->row.phase = RUN_QUEUED;

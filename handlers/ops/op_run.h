@@ -76,8 +76,9 @@ struct run_created {
 	int64_t queue_limit;
 };
 
-/* Reserves the key, judges the queue's limits under the tenant's lock, stores run and job, and
- * tells the runner. */
+/* Reserves the key, judges the queue's limits under the tenant's lock, stores run and job. Then
+ * op_run_announce tells the runner of a created one; who shows the row first finds it queued. */
+void op_run_announce(struct handler_context *context, const char *id);
 int op_run_create(struct handler_context *context, const struct principal *caller,
 		  struct run_create *request, struct run_created *out, struct err *e);
 

@@ -261,6 +261,8 @@ static void answer_now(struct handler_context *context, const struct http_reques
 		reply_err(response, &face_runs, request, &e);
 	else
 		answer_run(context, &made->row, response);
+	if (made->result == RUN_CREATED)
+		op_run_announce(context, id);
 }
 
 static void answer_created(struct handler_context *context, const struct http_request *request,
@@ -298,6 +300,8 @@ static void answer_created(struct handler_context *context, const struct http_re
 		answer_now(context, request, caller, made, response);
 		return;
 	}
+	if (made->result == RUN_CREATED)
+		op_run_announce(context, made->row.id);
 	hold_redirect(response, made->row.node, made->row.id, &hold, caller);
 }
 

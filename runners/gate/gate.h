@@ -83,6 +83,7 @@ struct sql_thread;
 struct gate {
 	const struct policy *policy;
 	struct lws_context *context;
+	struct ev_loop *loop;
 	struct lws_vhost *control;
 	struct lws_vhost *bytes;
 	struct sql_thread *sql;

@@ -31,6 +31,7 @@
 #include "runners/gate/gate.h"
 
 #include <errno.h>
+#include <ev.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -213,11 +214,18 @@ static int make_context(struct gate *gate, struct err *e)
 						.secs_since_valid_hangup = 60};
 	struct lws_context_creation_info info;
 	struct lws_context_creation_info vhost;
+	void *loops[1];
 
 	memset(&info, 0, sizeof(info));
 	lws_set_log_level(LLL_ERR | LLL_WARN, quiet);
 	info.port = CONTEXT_PORT_NO_LISTEN;
-	info.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+	/* libev's epoll: poll() looks at every waiting connection each time */
+	gate->loop = ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
+	if (gate->loop == NULL)
+		return err_set(e, ERR_INTERNAL, 0, "ev_loop_new");
+	loops[0] = gate->loop;
+	info.foreign_loops = loops;
+	info.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS | LWS_SERVER_OPTION_LIBEV;
 	info.user = gate;
 	info.max_http_header_data = HEADER_BYTES;
 	info.max_http_header_pool = 0;
@@ -265,8 +273,7 @@ static void serve(struct gate *gate, const char *policy_path, struct policy **ow
 
 	gate_compare_start(gate);
 	while (stop_at_us == 0 || clock_monotonic_us() < stop_at_us) {
-		if (lws_service(gate->context, 0) < 0)
-			break;
+		ev_run(gate->loop, EVRUN_ONCE);
 		if (reload_wanted != 0)
 			reload(gate, policy_path, owned);
 		if (stop_wanted != 0 && stop_at_us == 0) {
@@ -344,6 +351,7 @@ int main(int argc, char **argv)
 	sql_stop(gate.sql);
 	gate.sql = NULL;
 	lws_context_destroy(gate.context);
+	ev_loop_destroy(gate.loop);
 	mem_free(gate.record);
 	policy_free(policy);
 	policy_free(fresh);

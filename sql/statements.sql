@@ -399,3 +399,16 @@ SELECT result, sandbox_id FROM run WHERE id = ?;
 
 -- name: RUN_RESULT_SET
 UPDATE run SET result = ? WHERE id = ?;
+
+-- name: OPERATION_EXPIRED
+SELECT id FROM operation WHERE finished_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY finished_at LIMIT ? FOR UPDATE SKIP LOCKED;
+
+-- name: OPERATION_DELETE
+DELETE FROM operation WHERE id = ?;
+
+-- name: SANDBOX_EXPIRED_ROWS
+SELECT id FROM sandbox FORCE INDEX (sandbox_deleted) WHERE deleted_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY deleted_at LIMIT ?
+FOR UPDATE SKIP LOCKED;
+
+-- name: SANDBOX_DELETE
+DELETE FROM sandbox WHERE id = ?;

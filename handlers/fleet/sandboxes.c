@@ -292,6 +292,10 @@ static int begin(struct handler_context *context, const struct http_request *req
 			  request->request_id, row->id, made->operation, job_kind_name(kind));
 		return 1;
 	}
+	if (made->result == SANDBOX_FULL_NODE) {
+		fail_full(response, made);
+		return 0;
+	}
 	fleet_fail_state(
 	    response, "SANDBOX_NOT_READY",
 	    "A lifecycle operation is already in progress, or the sandbox's state does not "

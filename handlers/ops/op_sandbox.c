@@ -262,7 +262,10 @@ int op_sandbox_create(struct handler_context *context, const struct principal *c
 int op_sandbox_do(struct handler_context *context, const char *id, enum job_kind kind,
 		  const char *request_id, struct sandbox_made *out, struct err *e)
 {
-	struct sandbox_wish wish = {.sandbox = id, .kind = kind, .request_id = request_id};
+	struct sandbox_wish wish = {.sandbox = id,
+				    .kind = kind,
+				    .request_id = request_id,
+				    .most = context->policy->sandbox.max};
 	int result;
 
 	memset(out, 0, sizeof(*out));
@@ -277,8 +280,10 @@ int op_sandbox_do(struct handler_context *context, const char *id, enum job_kind
 		return err_show(e, ERR_NOT_FOUND, no_sandbox);
 	memcpy(out->operation, wish.operation, sizeof(out->operation));
 	out->state = wish.state;
-	out->result = wish.refused ? SANDBOX_REFUSED : SANDBOX_DONE;
-	if (!wish.refused)
+	out->used = wish.running;
+	out->limit = wish.most;
+	out->result = wish.full ? SANDBOX_FULL_NODE : wish.refused ? SANDBOX_REFUSED : SANDBOX_DONE;
+	if (out->result == SANDBOX_DONE)
 		(void)notify_send(context->to_runner, "run", out->operation, NOTICE_QUEUED);
 	return 0;
 }

@@ -32,6 +32,18 @@ static enum sandbox_state state_at_once(enum job_kind kind)
 	return kind == JOB_START ? SANDBOX_PENDING : sandbox_during(kind);
 }
 
+static int judge_room(struct store *db, struct sandbox_wish *w, const char *node, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(node)};
+
+	if (store_query_row(db, STMT_SANDBOX_COUNT_NODE, in, 1, e) != 1)
+		return -1;
+	w->running = store_i64(db, 0);
+	store_done(db);
+	w->full = w->running >= w->most;
+	return 0;
+}
+
 int store_sandbox_body(struct store *db, void *arg, struct err *e)
 {
 	struct sandbox_wish *w = arg;
@@ -51,6 +63,7 @@ int store_sandbox_body(struct store *db, void *arg, struct err *e)
 
 	w->missing = got == 0;
 	w->refused = false;
+	w->full = false;
 	if (got <= 0)
 		return got;
 	if (sandbox_state_parse(store_text(db, 0), &w->state) != 0 ||
@@ -65,6 +78,10 @@ int store_sandbox_body(struct store *db, void *arg, struct err *e)
 		return err_set(e, ERR_NOMEM, 0, "sandbox");
 	w->refused = !sandbox_accepts(w->state, w->kind);
 	if (w->refused)
+		return 0;
+	if (w->kind == JOB_START && w->most > 0 && judge_room(db, w, node, e) != 0)
+		return -1;
+	if (w->full)
 		return 0;
 	if (ident_uuid(w->operation, e) != 0)
 		return -1;

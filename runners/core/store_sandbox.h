@@ -20,11 +20,14 @@ struct sandbox_wish {
 	const char *sandbox;
 	enum job_kind kind; /* start, stop or delete */
 	const char *request_id;
+	int64_t most; /* start: sandboxes that may run on its node; 0: not judged */
 	/* filled */
 	char operation[IDENT_UUID_SIZE];
 	enum sandbox_state state; /* as it was found */
 	bool missing;
 	bool refused;
+	bool full; /* so many run */
+	int64_t running;
 };
 
 /* A transaction body (store_body): 0 also when it is missing or refused. */

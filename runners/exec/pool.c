@@ -20,7 +20,7 @@
 #include <stdarg.h>
 #include <sys/mount.h>
 
-#define QUIET_US   (3 * CLOCK_US_PER_MS)
+#define QUIET_US   (1000)
 #define STARVED_US (60 * CLOCK_US_PER_MS)
 #define FAILED_US  (1 * CLOCK_US_PER_S)
 #define BUILD_US   (5 * CLOCK_US_PER_S)

@@ -83,6 +83,49 @@ static int rows_body(struct store *db, void *arg, struct err *e)
 	return got < 0 ? -1 : 0;
 }
 
+/* Rows that nothing else names: operations that have ended, sandboxes that were deleted. */
+struct plain_work {
+	struct retention_work *w;
+	enum statement find;
+	enum statement remove;
+};
+
+static int plain_body(struct store *db, void *arg, struct err *e)
+{
+	struct plain_work *p = arg;
+	struct retention_work *w = p->w;
+	struct store_value in[] = {SV_I64(w->policy->runs.row_ttl_days * 86400),
+				   SV_I64(RETENTION_MAX)};
+	int got;
+
+	w->count = 0;
+	if (store_query(db, p->find, in, ARRAY_LEN(in), e) != 0)
+		return -1;
+	while ((got = store_next(db, e)) == 1 && w->count < RETENTION_MAX)
+		if (str_copy(w->ids[w->count], IDENT_UUID_SIZE, store_text(db, 0)) == 0)
+			w->count++;
+	store_done(db);
+	for (size_t i = 0; got >= 0 && i < w->count; i++) {
+		struct store_value id[] = {SV_TEXT(w->ids[i])};
+
+		if (store_exec(db, p->remove, id, 1, NULL, e) != 0)
+			got = -1;
+	}
+	return got < 0 ? -1 : 0;
+}
+
+static int remove_plain(struct store *db, struct retention_work *w, enum statement find,
+			enum statement remove, struct err *e)
+{
+	struct plain_work p = {.w = w, .find = find, .remove = remove};
+
+	do {
+		if (store_retry(db, plain_body, &p, e) != 0)
+			return -1;
+	} while (w->count == RETENTION_MAX);
+	return 0;
+}
+
 int retention_sweep(struct store *db, const struct policy *policy, retention_gone *gone, void *arg,
 		    struct err *e)
 {
@@ -103,7 +146,9 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 		for (size_t i = 0; i < w->count; i++)
 			gone(w->ids[i], arg);
 	} while (w->count == RETENTION_MAX);
-	return 0;
+	if (remove_plain(db, w, STMT_OPERATION_EXPIRED, STMT_OPERATION_DELETE, e) != 0)
+		return -1;
+	return remove_plain(db, w, STMT_SANDBOX_EXPIRED_ROWS, STMT_SANDBOX_DELETE, e);
 }
 
 /* Removes the entry when it is old and the statement finds no row for its id. */

@@ -28,6 +28,7 @@ CREATE TABLE sandbox (
   KEY sandbox_owner (tenant, user_id, id),
   KEY sandbox_node (node, state),
   KEY sandbox_expiry (state, expires_at),
+  KEY sandbox_deleted (deleted_at),
   CONSTRAINT sandbox_state CHECK (state IN ('pending', 'provisioning', 'running', 'stopping', 'stopped', 'failed', 'deleting', 'deleted')),
   CONSTRAINT sandbox_face CHECK (face IN ('assess', 'fleet'))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin;

@@ -293,6 +293,46 @@ def one_operation_at_a_time():
     check.wait_for(lambda: c.request("GET", path(box)).status == 404, 10, "the sandbox to go")
 
 
+def sql(text):
+    return subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", c.RUN_DIR + "/db/mariadb.sock",
+                           "cordon", "-e", text], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+@check.test
+def rows_of_deleted_ones_go():
+    box = create(ephemeral=True)
+    delete(box)
+    sql(f"UPDATE sandbox SET deleted_at = deleted_at - INTERVAL 31 DAY WHERE id = '{box['id']}'")
+    sql(f"UPDATE operation SET finished_at = finished_at - INTERVAL 31 DAY WHERE sandbox_id = '{box['id']}'")
+    check.wait_for(lambda: sql(f"SELECT (SELECT COUNT(*) FROM sandbox WHERE id = '{box['id']}') + "
+                               f"(SELECT COUNT(*) FROM operation WHERE sandbox_id = '{box['id']}')").strip() == "0", 45, "the rows to go")
+    error(c.request("DELETE", path(box)), (404, "NOT_FOUND"))
+
+
+@check.test
+def no_more_than_the_host_holds():
+    made_here = []
+    answers = c.many(70, 4, lambda _: c.request("POST", BASE, {"ephemeral": True}))
+    made_here = [a.json() for a in answers if a.status == 201]
+    made.extend(b["id"] for b in made_here)
+    full = [a for a in answers if a.status != 201]
+    got = error(full[0], (503, "HOST_UNAVAILABLE"))
+    check.equal((got["limit"], all(a.status == 503 for a in full), full[0].header("Retry-After")), (len(made_here), True, "10"))
+    # runs have their places all the same
+    check.equal(c.run(["true"])["phase"], "completed")
+    # what is stopped makes room, and comes back only where there is some
+    check.equal(c.request("POST", path(made_here[0], "/stop")).status, 200)
+    more = create()
+    check.equal(c.request("POST", path(more, "/stop")).status, 200)
+    other = create(ephemeral=True)
+    error(c.request("POST", path(more, "/resume")), (503, "HOST_UNAVAILABLE"))
+    delete(other)
+    check.equal(c.request("POST", path(more, "/resume")).json()["status"], "running")
+    delete(more)
+    for box in made_here:
+        delete(box)
+
+
 # --- programs die ------------------------------------------------------------------------------
 
 

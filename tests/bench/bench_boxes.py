@@ -2,13 +2,16 @@
 import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
+import time
 
 from benchlib import SCALE, NotHere, beside, bwrap, part, say, tool
 
 # of /proc/meminfo: what the kernel keeps for boxes
 KERNEL = ("Slab", "KernelStack", "PageTables", "Percpu")
+FILES_PER_BOX = 30
 GROUP = ("memory.usage_in_bytes", "memory.kmem.usage_in_bytes", "memory.current")
 
 
@@ -97,10 +100,17 @@ def read(path):
 
 
 def meminfo():
-    with open("/proc/sys/vm/drop_caches", "w") as file:
-        file.write("2\n")  # cached names and inodes are no part of a box
-    lines = dict(line.split(":") for line in read("/proc/meminfo").splitlines())
-    return {name: int(lines[name].split()[0]) * 1024 for name in KERNEL + ("Shmem",)}
+    """After the kernel has freed what earlier boxes left: network namespaces go later, one after another."""
+    before, end = None, time.monotonic() + 20
+    while True:
+        with open("/proc/sys/vm/drop_caches", "w") as file:
+            file.write("2\n")  # cached names and inodes are no part of a box
+        lines = dict(line.split(":") for line in read("/proc/meminfo").splitlines())
+        out = {name: int(lines[name].split()[0]) * 1024 for name in KERNEL + ("Shmem",)}
+        if before is not None and (abs(out["Slab"] - before["Slab"]) < 256 << 10 or time.monotonic() > end):
+            return out
+        before = out
+        time.sleep(1)
 
 
 def children(pid):
@@ -139,12 +149,14 @@ def groups(instance):
 
 def memory_of(one):
     daemon = one.said["daemon"]
-    boxes = boxes_of(daemon)
     out = meminfo()
     out.update(groups(one.said["instance"]))
-    out["boxes"] = len(boxes)
-    out["processes"] = sum(len(tree(pid)) for pid in boxes)
-    out["pss"] = sum(pss(p) for pid in boxes for p in tree(pid))
+    out["boxes"] = len(boxes_of(daemon))
+    # cordon-box, its zygote and the keepers of workspaces too: what they take for each box counts
+    everybody = tree(daemon)
+    out["processes"] = len(everybody)
+    out["pss"] = sum(pss(pid) for pid in everybody)
+    out["files"] = len(os.listdir("/proc/%d/fd" % daemon))
     return out
 
 
@@ -152,9 +164,10 @@ def per_box(few, many):
     """MiB of one box: the difference between few boxes and many, so that what cordon-box itself takes drops out."""
     boxes = many["boxes"] - few["boxes"]
     out = {name: (many[name] - few[name]) / boxes / (1 << 20) for name in many
-           if name not in ("boxes", "processes") and many[name] is not None and few[name] is not None}
+           if name not in ("boxes", "processes", "files") and many[name] is not None and few[name] is not None}
     out["whole"] = out["pss"] + sum(out[name] for name in KERNEL)
-    out["processes"] = many["processes"] / many["boxes"]
+    for name in ("processes", "files"):
+        out[name] = (many[name] - few[name]) / boxes
     return out
 
 
@@ -162,7 +175,7 @@ def report_memory(out, number, title, rounds, limit):
     """Medians of the rounds: the kernel's figures are those of the whole machine."""
     one = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
     out.mark(number, title + ": memory of a box", one["whole"], limit, "low", "MiB")
-    out.mark(number, title + ": PSS of its %.1f processes" % one["processes"], one["pss"], None, "low", "MiB")
+    out.mark(number, title + ": PSS of %.1f processes" % one["processes"], one["pss"], None, "low", "MiB")
     for name in KERNEL:
         out.mark(number, title + ": kernel, " + name, one[name], None, "low", "MiB")
     out.mark(number, title + ": Shmem, which its tmpfs is part of", one["Shmem"], None, "low", "MiB")
@@ -177,23 +190,38 @@ def idle(out):
     for _ in range(5 if SCALE == 1 else 3):
         with held("pool", "--count", "8") as one:
             few = memory_of(one)
-        with held("pool", "--count", "56") as one:
+        with held("pool", "--count", "64") as one:
             rounds.append(per_box(few, memory_of(one)))
     report_memory(out, 6, "a box that waits", rounds, 0.5)
 
 
+def most_boxes(out):
+    """As many as cordon-box may have files open for."""
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (131072, 131072))
+    except (OSError, ValueError):
+        pass
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    fit = (hard - 500) // FILES_PER_BOX - 24
+    if fit < 1000:
+        out.not_here(13, "1000 idle boxes", "cordon-box may open %d files here and takes about %d a box: %d boxes" % (hard, FILES_PER_BOX, fit))
+    return min(fit, max(50, 1000 // SCALE))
+
+
 def standing(out):
-    count = max(50, 1000 // SCALE)
+    count = most_boxes(out)
     for disk in ("0", "1"):
         title = "%d idle boxes%s" % (count, " with workspaces that stay" if disk == "1" else "")
         say(title)
-        with held("stand", "--count", "10", "--disk", disk, "--more", "100") as one:
-            few = memory_of(one)
-            before = one.more()
-        with held("stand", "--count", str(count), "--disk", disk, "--more", "100") as one:
-            many = memory_of(one)
-            while_made = one.said
-            after = one.more()
+        with held("stand", "--count", "10", "--disk", disk, "--more", "100") as stand:
+            few = memory_of(stand)
+            before = stand.more()
+        with held("stand", "--count", str(count), "--disk", disk, "--more", "100") as stand:
+            many = memory_of(stand)
+            while_made = stand.said
+            after = stand.more()
         out.add(title, {"their creates": while_made, "a run, 10 idle": before, "a run, %d idle" % count: after})
-        report_memory(out, 13, title, [per_box(few, many)], None)
+        one = per_box(few, many)
+        report_memory(out, 13, title, [one], None)
+        out.mark(13, title + ": open files of cordon-box for each", one["files"], None, "low", "files")
         out.mark(13, title + ": a run in a box, p50 / the same with 10 idle", after["p50"] / before["p50"], None, "low")

@@ -235,6 +235,10 @@ static int stand_up(const struct plan *plan, struct rig_box *boxes)
 		if (make(&boxes[i], &wish, &r) != 0)
 			return -1;
 		took(from, true);
+		/* nobody speaks to it: the rig has room for few that it listens to */
+		for (size_t n = 0; n < RIG_MAX_BOXES; n++)
+			if (rig.boxes[n] == &boxes[i])
+				rig.boxes[n] = NULL;
 	}
 	return 0;
 }

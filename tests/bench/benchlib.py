@@ -12,9 +12,9 @@ import tempfile
 import time
 
 BUILD = os.environ.get("CORDON_BUILD", "build")
-VAR = os.environ["CORDON_VAR"]
-RUN_DIR = os.environ["CORDON_RUN"]
-URL = os.environ["CORDON_URL"]
+VAR = os.environ.get("CORDON_VAR", "var")
+RUN_DIR = os.environ.get("CORDON_RUN", "")
+URL = os.environ.get("CORDON_URL", "")
 API = URL + "/api/v1/sandbox"
 RUNS = API + "/runs"
 FLEET = URL + "/v1/sandboxes"
@@ -223,7 +223,9 @@ def free_port():
 
 @contextlib.contextmanager
 def plain_nginx(location, root=None):
-    """A plain nginx with the stack's certificate; location is the text of `location /`. Gives its URL."""
+    """A plain nginx with the stack's certificate and TLS settings; location is the text of `location /`. Gives its URL."""
+    with open(VAR + "/etc/nginx/cordon.conf") as file:
+        tls = " ".join(line.strip() for line in file if line.strip().startswith(("ssl_protocols", "ssl_ciphers", "ssl_prefer")))
     with scratch() as folder:
         port = free_port()
         with open(folder + "/nginx.conf", "w") as file:
@@ -233,6 +235,7 @@ events {{ worker_connections 1024; }}
 http {{
   access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f; sendfile on; tcp_nopush on;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; keepalive_requests 1000000; default_type application/octet-stream;
+  {tls}
   server {{ listen 127.0.0.1:{port} ssl; server_name localhost; ssl_certificate {VAR}/etc/tls.crt; ssl_certificate_key {VAR}/etc/tls.key;
     root {root or folder}; location / {{ {location} }} }}
 }}""")

@@ -20,7 +20,7 @@ Parts, and the marks that they have:
     reads     11  GET of a run, beside a plain nginx that returns the same bytes
     growth    12  POST, GET and commands with a full database beside an empty one
     standing  13  1,000 idle boxes: memory, and the latency of others meanwhile
-    trace         where the time of a run goes (bench_trace.py)
+    trace         where the time of a run and of a command goes (bench_trace.py)
 
 Output: a table of what was measured, then one row a mark: its value, what is asked, and held, MISSED, reported (nothing is asked), not here or
 failed (both with the reason). The same as JSON in BUILD/bench.json. Exit status 0 when every part could be measured, held or not.
@@ -39,8 +39,9 @@ from benchlib import BUILD, SCALE, NotHere, Results, post, say
 
 
 def trace(_out):
-    subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_trace.py"), str(max(20, 300 // SCALE))],
-                   check=True, timeout=600)
+    for kind in ("run", "exec"):
+        subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_trace.py"), str(max(20, 300 // SCALE)),
+                        "0", kind], check=True, timeout=600)
 
 
 PARTS = {"runs": (1, bench_runs.one_by_one), "builds": (3, bench_boxes.builds), "warm": (4, bench_boxes.warm),

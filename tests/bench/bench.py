@@ -27,6 +27,7 @@ failed (both with the reason). The same as JSON in BUILD/bench.json. Exit status
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -58,6 +59,8 @@ def main():
     chosen = [name for name in PARTS if not words or any(word in name for word in words)]
     if not chosen:
         sys.exit("BENCH_ONLY: the parts are " + ", ".join(PARTS))
+    # leave by the way of every finally: there may be a dockerd, a swap of tables, a program that is kept down
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     out, failed = Results(), False
     loads = [os.getloadavg()[0]]
     say("warming up")

@@ -20,8 +20,13 @@ leave() {
   rm -f "$policy"
 }
 trap leave EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# bench.py ends what it started itself, so it must hear of it
+child=""
+stop() {
+  [ -z "$child" ] || { kill -TERM "$child" 2>/dev/null && wait "$child"; } || true
+  exit 143
+}
+trap stop INT TERM
 # the stack's own policy with the bench's limits behind
 cat tests/stack/policy.yaml.in - >"$policy" <<'YAML'
 queue:
@@ -36,4 +41,6 @@ set -a
 . var/dev.env
 set +a
 export CORDON_BUILD=$build CORDON_VAR=$VAR CORDON_RUN=$RUN PYTHONDONTWRITEBYTECODE=1
-python3 tests/bench/bench.py
+python3 tests/bench/bench.py &
+child=$!
+wait "$child"

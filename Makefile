@@ -223,7 +223,7 @@ fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (20)
 	  $$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ $$f.corpus tests/fuzz/seeds/$${f##*/fuzz_} >$$f.log 2>&1 || \
 	    { tail -n 30 $$f.log; exit 1; }; tail -n 1 $$f.log; done
 
-bench: all $(BENCH) ## ratios against bubblewrap and nginx, one run
+bench: all $(BENCH) ## every mark beside bubblewrap, docker and nginx, one run
 	@bash tests/bench/bench.sh $(BUILD)
 
 # --- install -----------------------------------------------------------------------------------------------------

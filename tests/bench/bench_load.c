@@ -1,15 +1,18 @@
 /*
  * bench_load: repeats one thing and prints how long each repetition took.
  *
- *	bench_load --count N [--threads T] [--gap-ms G] http METHOD URL [BODY]
- *	bench_load --count N [--threads T] [--gap-ms G] spawn PROGRAM ARGS...
+ *	bench_load --count N [--threads T] [--gap-ms G] [--expect TEXT] [--bytes B] http METHOD URL
+ *		[BODY]
+ *	bench_load --count N [--threads T] [--gap-ms G] [--output FILE] spawn PROGRAM ARGS...
  *
  * http: one kept connection per thread (libcurl), the key from CORDON_API_KEY, the certificate from
- *CORDON_CA; a repetition is good when the status is 2xx and, with --expect TEXT, the body has TEXT.
- *spawn: vfork, exec and wait; good when it exits with 0.
+ * CORDON_CA; a repetition is good when the status is 2xx and the body has TEXT, or B bytes (then it
+ * is counted and dropped).
+ * spawn: vfork, exec and wait; good when it exits with 0. FILE is its standard output, emptied
+ * before each repetition; with several threads each has a file of its own, FILE.0 and so on.
  *
- * Output, one line of JSON: count, good, seconds, per_second, and p50, p95, p99, max in
- *microseconds. The gap is slept before each repetition and does not count.
+ * Output: a line of tests/lib/samples.h. The gap is slept before each repetition and does not
+ * count.
  */
 #include "runners/base/buf.h"
 #include "runners/base/clock.h"
@@ -17,9 +20,10 @@
 #include "runners/base/mem.h"
 #include "runners/base/num.h"
 #include "runners/base/str.h"
-#include "runners/core/json.h"
+#include "tests/lib/samples.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -32,6 +36,8 @@ struct plan {
 	uint64_t threads;
 	uint64_t gap_ms;
 	const char *expect;
+	uint64_t bytes; /* 0: the body is kept */
+	const char *output;
 	char **words;
 	bool http;
 };
@@ -40,17 +46,29 @@ struct worker {
 	const struct plan *plan;
 	pthread_t thread;
 	int64_t *took_us;
+	size_t number;
 	size_t count;
 	size_t good;
 };
 
+struct answer {
+	struct buf text;
+	uint64_t bytes;
+	bool drop;
+};
+
 static size_t take(char *data, size_t size, size_t count, void *arg)
 {
-	buf_add(arg, data, size * count);
+	struct answer *answer = arg;
+
+	answer->bytes += size * count;
+	if (!answer->drop)
+		buf_add(&answer->text, data, size * count);
 	return size * count;
 }
 
-static CURL *open_client(const struct plan *plan, struct buf *answer, struct curl_slist **headers)
+static CURL *open_client(const struct plan *plan, struct answer *answer,
+			 struct curl_slist **headers)
 {
 	CURL *curl = curl_easy_init();
 	const char *key = getenv("CORDON_API_KEY");
@@ -78,24 +96,26 @@ static CURL *open_client(const struct plan *plan, struct buf *answer, struct cur
 	return curl;
 }
 
-static bool http_once(const struct plan *plan, CURL *curl, struct buf *answer)
+static bool http_once(const struct plan *plan, CURL *curl, struct answer *answer)
 {
 	long status = 0;
 
-	buf_reset(answer);
+	buf_reset(&answer->text);
+	answer->bytes = 0;
 	if (curl_easy_perform(curl) != CURLE_OK)
 		return false;
 	(void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
 	return status >= 200 && status < 300 &&
-	       (plan->expect == NULL || strstr(buf_text(answer), plan->expect) != NULL);
+	       (plan->bytes == 0 || answer->bytes == plan->bytes) &&
+	       (plan->expect == NULL || strstr(buf_text(&answer->text), plan->expect) != NULL);
 }
 
-static bool spawn_once(const struct plan *plan)
+static bool spawn_once(const struct plan *plan, posix_spawn_file_actions_t *actions)
 {
 	pid_t pid;
 	int status;
 
-	if (posix_spawnp(&pid, plan->words[0], NULL, NULL, plan->words, environ) != 0)
+	if (posix_spawnp(&pid, plan->words[0], actions, NULL, plan->words, environ) != 0)
 		return false;
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
@@ -104,10 +124,19 @@ static void *work(void *arg)
 {
 	struct worker *w = arg;
 	struct curl_slist *headers = NULL;
-	struct buf answer;
+	struct answer answer = {.drop = w->plan->bytes != 0};
+	posix_spawn_file_actions_t actions;
+	char output[4096];
 	CURL *curl = NULL;
 
-	buf_init(&answer, ANSWER_BYTES);
+	buf_init(&answer.text, ANSWER_BYTES);
+	(void)posix_spawn_file_actions_init(&actions);
+	if (w->plan->output != NULL) {
+		(void)snprintf(output, sizeof(output), w->plan->threads > 1 ? "%s.%zu" : "%s",
+			       w->plan->output, w->number);
+		(void)posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output,
+						       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	}
 	if (w->plan->http)
 		curl = open_client(w->plan, &answer, &headers);
 	for (size_t i = 0; i < w->count; i++) {
@@ -116,51 +145,16 @@ static void *work(void *arg)
 		clock_sleep_us((int64_t)w->plan->gap_ms * CLOCK_US_PER_MS);
 		start = clock_monotonic_us();
 		if (w->plan->http ? curl != NULL && http_once(w->plan, curl, &answer)
-				  : spawn_once(w->plan))
+				  : spawn_once(w->plan, &actions))
 			w->good++;
 		w->took_us[i] = clock_monotonic_us() - start;
 	}
 	if (curl != NULL)
 		curl_easy_cleanup(curl);
 	curl_slist_free_all(headers);
-	buf_release(&answer);
+	buf_release(&answer.text);
+	(void)posix_spawn_file_actions_destroy(&actions);
 	return NULL;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a;
-	int64_t y = *(const int64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static int64_t percentile(const int64_t *sorted, size_t count, size_t thousandth)
-{
-	size_t at = count * thousandth / 1000;
-
-	return sorted[at >= count ? count - 1 : at];
-}
-
-static int report(const struct worker *workers, size_t threads, int64_t *took, size_t count,
-		  int64_t elapsed_us)
-{
-	scope_json json_t *out = NULL;
-	size_t good = 0;
-
-	for (size_t i = 0; i < threads; i++)
-		good += workers[i].good;
-	qsort(took, count, sizeof(*took), by_value);
-	out =
-	    json_pack("{s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I}", "count", (json_int_t)count,
-		      "good", (json_int_t)good, "seconds", (double)elapsed_us / 1e6, "per_second",
-		      (double)good * 1e6 / (double)(elapsed_us > 0 ? elapsed_us : 1), "p50",
-		      (json_int_t)percentile(took, count, 500), "p95",
-		      (json_int_t)percentile(took, count, 950), "p99",
-		      (json_int_t)percentile(took, count, 990), "max", (json_int_t)took[count - 1]);
-	return json_dumpf(out, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) == 0 && puts("") >= 0
-		   ? 0
-		   : 1;
 }
 
 static int parse(int argc, char **argv, struct plan *plan)
@@ -180,6 +174,11 @@ static int parse(int argc, char **argv, struct plan *plan)
 			bad = num_u64("gap-ms", argv[at + 1], 0, 60000, &plan->gap_ms, &e);
 		else if (str_equal(argv[at], "--expect"))
 			plan->expect = argv[at + 1];
+		else if (str_equal(argv[at], "--output"))
+			plan->output = argv[at + 1];
+		else if (str_equal(argv[at], "--bytes"))
+			bad =
+			    num_u64("bytes", argv[at + 1], 1, UINT64_C(1) << 40, &plan->bytes, &e);
 		else
 			bad = -1;
 		if (bad != 0)
@@ -195,16 +194,18 @@ static int parse(int argc, char **argv, struct plan *plan)
 int main(int argc, char **argv)
 {
 	struct plan plan = {0};
+	struct samples samples;
 	scope_free struct worker *workers = NULL;
-	scope_free int64_t *took = NULL;
 	int64_t start;
 	size_t each;
+	int result;
 
 	if (parse(argc, argv, &plan) != 0) {
 		(void)fprintf(
 		    stderr,
 		    "usage: bench_load --count N [--threads T] [--gap-ms G] [--expect TEXT] "
-		    "http METHOD URL [BODY] | spawn PROGRAM ARGS...\n");
+		    "[--bytes B] [--output FILE] http METHOD URL [BODY] | spawn PROGRAM "
+		    "ARGS...\n");
 		return 64;
 	}
 	(void)curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -212,19 +213,23 @@ int main(int argc, char **argv)
 	if (each == 0)
 		each = 1;
 	workers = mem_zalloc(plan.threads, sizeof(*workers));
-	took = mem_zalloc(each * plan.threads, sizeof(*took));
-	if (workers == NULL || took == NULL)
+	if (workers == NULL || samples_room(&samples, each * plan.threads) != 0)
 		return 1;
 	start = clock_monotonic_us();
 	for (size_t i = 0; i < plan.threads; i++) {
 		workers[i].plan = &plan;
+		workers[i].number = i;
 		workers[i].count = each;
-		workers[i].took_us = took + i * each;
+		workers[i].took_us = samples.us + i * each;
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
 			return 1;
 	}
-	for (size_t i = 0; i < plan.threads; i++)
+	for (size_t i = 0; i < plan.threads; i++) {
 		(void)pthread_join(workers[i].thread, NULL);
-	return report(workers, plan.threads, took, each * plan.threads,
-		      clock_monotonic_us() - start);
+		samples.good += workers[i].good;
+	}
+	samples.count = each * plan.threads;
+	result = samples_print(&samples, clock_monotonic_us() - start, NULL);
+	samples_release(&samples);
+	return result == 0 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench_trace.py [COUNT [GAP_MS]]: where the time of one run goes: COUNT (300) runs of `true` one by one over one kept connection, then the
-median of every step of their traces, as a table. The private stack must be up: set -a; . var/dev.env; set +a
+"""bench_trace.py [COUNT [GAP_MS [run|exec]]]: where the time goes: COUNT (300) runs of `true`, or commands `true` in one sandbox, one by one
+over one kept connection, then the median of every step of their traces, as a table. The private stack must be up: set -a; . var/dev.env; set +a
 """
 import http.client
 import json
@@ -11,10 +11,13 @@ import time
 import urllib.parse
 
 BASE = "/api/v1/sandbox/runs"
+FLEET = "/v1/sandboxes"
 # the path to the answer: each step begins when the one before it has ended
 PATH = ["accepted", "read", "authenticated", "admitted", "begun", "locked", "committed", "noticed", "claim_begun", "claimed", "box_asked",
         "box_ready", "exec_sent", "started", "exited", "drained", "counted", "end_begun", "end_committed", "end_noticed", "released",
         "render_begun", "row_read", "answered"]
+# what a command in a sandbox does not have: its box is there
+NO_BOX = {"box_asked", "box_ready", "counted"}
 BESIDE = [("committed", "held"), ("held", "parked"), ("end_committed", "box_destroyed")]
 
 
@@ -29,7 +32,7 @@ class Client:
         self.http.request(method, path, None if body is None else json.dumps(body), send)
         answer = self.http.getresponse()
         text = answer.read()
-        if answer.status != 200:
+        if answer.status not in (200, 201):
             sys.exit("%s %s: %d %s" % (method, path, answer.status, text.decode()))
         return json.loads(text)
 
@@ -43,29 +46,49 @@ def row(name, values):
     print("| %s | %d | %d | %d |" % (name, part(values, 0.5), part(values, 0.95), len(values)))
 
 
+def work(client, kind, count, gap):
+    """What the client's own clock says, by run."""
+    took = {}
+    if kind == "exec":
+        box = client.call("POST", FLEET, {"name": "bench-trace"})
+        box = "%s/%s" % (FLEET, box.get("sandbox", box)["id"])
+    try:
+        for _ in range(count):
+            time.sleep(gap)
+            start = time.monotonic()
+            if kind == "exec":
+                run = client.call("POST", box + "/runtime/terminals/commands", {"command": "true"})["runId"]
+            else:
+                run = client.call("POST", BASE, {"base_image": "host", "command": ["true"]})["id"]
+            took[run] = (time.monotonic() - start) * 1e6
+        time.sleep(2.5)
+    finally:
+        if kind == "exec":
+            client.call("DELETE", box)
+    return took
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     gap = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0
+    kind = sys.argv[3] if len(sys.argv) > 3 else "run"
     client = Client()
-    outside = {}
-    for _ in range(count):
-        time.sleep(gap)
-        start = time.monotonic()
-        run = client.call("POST", BASE, {"base_image": "host", "command": ["true"]})
-        outside[run["id"]] = (time.monotonic() - start) * 1e6
-    time.sleep(2.5)
+    path = [name for name in PATH if kind == "run" or name not in NO_BOX]
+    points = set(path + ["held", "parked"] + (["box_destroyed"] if kind == "run" else []))
+    outside = work(client, kind, count, gap)
     traces = [client.call("GET", "%s/%s/trace" % (BASE, run)) for run in outside]
-    whole = [t for t in traces if t["held"] and not set(PATH + ["held", "parked", "box_destroyed"]) - {p["name"] for p in t["points"]}]
+    whole = [t for t in traces if t["held"] and not points - {p["name"] for p in t["points"]}]
     at = [{p["name"]: p["at_us"] for p in t["points"]} for t in whole]
-    print("%d runs, %d whole traces, %d warm boxes\n" % (count, len(whole), sum(t["warm"] for t in whole)))
+    print("%d of kind %s, %d whole traces, %d warm boxes\n" % (count, kind, len(whole), sum(bool(t["warm"]) for t in whole)))
     print("| step, us | p50 | p95 | n |\n|---|---|---|---|")
-    for before, name in zip(PATH, PATH[1:]):
+    for before, name in zip(path, path[1:]):
         row(name, [t[name] - t[before] for t in at])
     row("accept to answer", [t["answer_us"] for t in whole])
     row("the client's own clock", list(outside.values()))
     row("client, less the trace", [outside[t["run_id"]] - t["answer_us"] for t in whole])
     for before, name in BESIDE:
-        row("beside: %s to %s" % (before, name), [t[name] - t[before] for t in at])
+        if name in points:
+            row("beside: %s to %s" % (before, name), [t[name] - t[before] for t in at])
 
 
 main()

@@ -37,3 +37,7 @@ GRANT SELECT, UPDATE ON operation TO 'cordon-gate'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON sandbox TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, UPDATE, DELETE ON operation TO 'cordon-run'@'localhost';
 GRANT INSERT ON job TO 'cordon-run'@'localhost';
+
+GRANT EXECUTE ON PROCEDURE run_accept TO 'cordon-web'@'localhost';
+GRANT EXECUTE ON PROCEDURE run_claim TO 'cordon-run'@'localhost';
+GRANT EXECUTE ON PROCEDURE run_end TO 'cordon-run'@'localhost';

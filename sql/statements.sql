@@ -200,26 +200,20 @@ WHERE node = ? AND state = 'queued' ORDER BY rank, id LIMIT ?;
 SELECT id, object_id, tenant, user_id, attempt, spec, request_id, kind, 0 FROM job FORCE INDEX (job_claim)
 WHERE node = ? AND state = 'queued' AND rank < 0 ORDER BY rank, id LIMIT ?;
 
--- A claim of a run, both rows at once. Two rows change, or it is not ours.
+-- Calls of sql/procedures.sql.
 
--- name: JOB_TAKE
-UPDATE job JOIN run ON run.id = job.object_id SET job.state = 'claimed', job.claim_owner = ?, job.claim_token = ?,
-  job.claimed_at = UTC_TIMESTAMP(6), job.attempt = job.attempt + 1, run.phase = 'starting', run.started_at = UTC_TIMESTAMP(6)
-WHERE job.id = ? AND job.state = 'queued' AND run.phase IN ('queued', 'starting');
+-- name: RUN_ACCEPT
+CALL run_accept(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- The end of a run without artifacts, and of its job: claimed, but nobody's. Such jobs are removed behind it, many at once.
+-- name: RUN_CLAIM
+CALL run_claim(?, ?, ?, ?);
 
 -- name: RUN_END_ALL
-UPDATE job JOIN run ON run.id = job.object_id SET job.claim_owner = NULL, job.claim_token = NULL, run.phase = ?, run.outcome = ?,
-  run.message = ?, run.exit_code = ?, run.last_seq = ?, run.resource_usage = ?, run.log_bytes = ?, run.result = ?,
-  run.trace = LEFT(CONCAT(COALESCE(run.trace, ''), ?), 768), run.finished_at = UTC_TIMESTAMP(6)
-WHERE job.id = ? AND job.claim_token = ? AND run.phase IN ('starting', 'running');
+CALL run_end(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: JOB_DELETE_SOME
-DELETE FROM job WHERE id IN (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- name: RUN_STARTING
+UPDATE run SET phase = 'starting', started_at = UTC_TIMESTAMP(6) WHERE id = ? AND phase = 'queued';
 
--- name: JOB_ENDED
-SELECT id FROM job FORCE INDEX (job_claim) WHERE node = ? AND state = 'claimed' AND claim_owner IS NULL LIMIT 16;
 
 -- name: JOB_CLAIM
 UPDATE job SET state = 'claimed', claim_owner = ?, claim_token = ?, claimed_at = UTC_TIMESTAMP(6), attempt = attempt + 1 WHERE id = ?;

@@ -462,6 +462,81 @@ void op_run_announce(struct handler_context *context, const char *id)
 	(void)notify_send(context->to_runner, "run", id, NOTICE_QUEUED);
 }
 
+/* No key and no limit but the queue's length: judged by the procedure itself. */
+static bool is_plain(const struct create_work *w)
+{
+	const struct policy *p = w->context->policy;
+
+	if (w->request->idempotency_key != NULL)
+		return false;
+	return is_in_sandbox(w->request) ||
+	       (p->queue.max_length > 0 && p->queue.max_per_user == 0 &&
+		p->queue.max_per_persona == 0 && p->queue.max_per_workspace == 0 &&
+		p->queue.max_per_workspace_group == 0);
+}
+
+/* Everything of a plain request in one round trip: 1 it is stored, 0 take the long way, which says
+ * why not or tries again, -1 nobody knows. */
+static int create_at_once(struct create_work *w, struct err *e)
+{
+	const struct policy *policy = w->context->policy;
+	struct run_create *r = w->request;
+	struct run_row *row = &r->row;
+	struct store_value in[28];
+	char trace[TRACE_PART_BYTES];
+	struct run_row found;
+	size_t n = 0;
+
+	trace_mark(&w->context->trace, TRACE_BEGUN);
+	(void)trace_encode(&w->context->trace, TRACE_ACCEPTED, TRACE_BEGUN, trace);
+	in[n++] = SV_TEXT(row->id);
+	in[n++] = SV_TEXT(r->face);
+	in[n++] = SV_TEXT(w->caller->tenant);
+	in[n++] = SV_TEXT(w->caller->user);
+	in[n++] = SV_TEXT(w->caller->key_id);
+	in[n++] = SV_TEXT(policy->node);
+	in[n++] = SV_TEXT(r->request_id);
+	in[n++] = SV_TEXT(or_null(row->session_id));
+	in[n++] = SV_TEXT(row->spec_version);
+	in[n++] = SV_TEXT(row->runtime);
+	in[n++] = SV_TEXT(or_null(row->runtime_version));
+	in[n++] = SV_TEXT(or_null(row->base_image));
+	in[n++] = SV_TEXT(or_null(row->image_digest));
+	in[n++] = SV_TEXT(row->policy_hash);
+	in[n++] = SV_TEXT(row->trust_level);
+	in[n++] = SV_TEXT(r->network);
+	in[n++] = SV_I64(row->interactive ? 1 : 0);
+	in[n++] = row->resume_from_seq > 0 ? SV_I64(row->resume_from_seq) : SV_NULL;
+	in[n++] = SV_TEXT(or_null(row->persona_id));
+	in[n++] = SV_TEXT(or_null(row->workspace_id));
+	in[n++] = SV_TEXT(or_null(row->workspace_group_id));
+	in[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
+	in[n++] = SV_TEXT(or_null(trace));
+	in[n++] = SV_BYTES(w->spec_text, w->spec_length);
+	in[n++] = SV_I64(policy->queue.ttl_sec);
+	in[n++] = SV_I64(policy->queue.max_length);
+	in[n++] = SV_I64(policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS);
+	in[n++] = SV_TEXT(is_in_sandbox(r) ? r->spec->sandbox : NULL);
+	if (store_exec(w->context->db, STMT_RUN_ACCEPT, in, n, NULL, e) == 0)
+		return 1;
+	if (e->code == ERR_CONFLICT) {
+		err_clear(e);
+		return 0;
+	}
+	if (e->code != ERR_UNAVAILABLE)
+		return -1;
+	/* the connection broke, or a deadlock: the row tells whether it happened */
+	err_clear(e);
+	if (load_row(w->context->db, row->id, &found, e) == 0)
+		return 1;
+	if (e->code != ERR_NOT_FOUND) {
+		e->code = ERR_UNKNOWN_OUTCOME;
+		return -1;
+	}
+	err_clear(e);
+	return 0;
+}
+
 int op_run_create(struct handler_context *context, const struct principal *caller,
 		  struct run_create *request, struct run_created *out, struct err *e)
 {
@@ -481,7 +556,11 @@ int op_run_create(struct handler_context *context, const struct principal *calle
 	if (result == 0) {
 		w.spec_text = buf_text(&spec);
 		w.spec_length = spec.len;
-		result = store_retry(context->db, create_body, &w, e);
+		result = is_plain(&w) ? create_at_once(&w, e) : 0;
+		if (result == 0)
+			result = store_retry(context->db, create_body, &w, e);
+		else if (result == 1)
+			result = 0; /* out->result is RUN_CREATED */
 		if (result != 0 && e->code == ERR_UNKNOWN_OUTCOME)
 			result = resolve_unknown(&w, e);
 	}

@@ -42,7 +42,8 @@ int store_fail(struct store *db, unsigned int code, const char *text, const char
 	} else if (code == ER_CON_COUNT_ERROR || code == ER_LOCK_DEADLOCK ||
 		   code == ER_LOCK_WAIT_TIMEOUT || code == ER_OPTION_PREVENTS_STATEMENT) {
 		kind = ERR_UNAVAILABLE;
-	} else if (code == ER_DUP_ENTRY) {
+	} else if (code == ER_DUP_ENTRY || code == ER_SIGNAL_EXCEPTION) {
+		/* the second: a procedure found that it cannot be done */
 		kind = ERR_CONFLICT;
 	} else if (code == ER_DISK_FULL || code == ER_RECORD_FILE_FULL) {
 		kind = ERR_STORAGE;

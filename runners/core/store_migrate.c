@@ -39,6 +39,25 @@ static const char *skip_quoted(const char *p)
 	return *p == '\0' ? p : p + 1;
 }
 
+#define DELIMITER_ON  "DELIMITER //\n"
+#define DELIMITER_OFF "DELIMITER ;"
+
+/* A statement that holds semicolons stands between two DELIMITER lines of its own, as the plain
+ * client wants it. */
+static bool split_delimited(const char *p, const char **at, const char **out_start,
+			    size_t *out_length)
+{
+	const char *start = p + strlen(DELIMITER_ON);
+	const char *end = strstr(start, "\n//\n");
+	const char *rest;
+
+	*out_start = start;
+	*out_length = end == NULL ? strlen(start) : (size_t)(end - start);
+	rest = end == NULL ? start + strlen(start) : end + strlen("\n//\n");
+	*at = str_starts(rest, DELIMITER_OFF) ? rest + strlen(DELIMITER_OFF) : rest;
+	return *out_length > 0;
+}
+
 bool migrate_split(const char **at, const char **out_start, size_t *out_length)
 {
 	const char *p = *at;
@@ -50,6 +69,8 @@ bool migrate_split(const char **at, const char **out_start, size_t *out_length)
 		p += strspn(p, " \t\r\n;");
 		p = skip_comment(p);
 	} while (p != before);
+	if (str_starts(p, DELIMITER_ON))
+		return split_delimited(p, at, out_start, out_length);
 	*out_start = p;
 	while (*p != '\0' && *p != ';') {
 		before = p;
@@ -190,6 +211,8 @@ static int migrate_locked(struct store *db, const char *sql_dir, migrate_progres
 	for (size_t i = 0; i < count; i++)
 		if (files[i].version > have && apply(db, sql_dir, &files[i], progress, arg, e) != 0)
 			return -1;
+	if (run_file(db, sql_dir, "procedures.sql", e) != 0)
+		return -1;
 	return run_file(db, sql_dir, "grants.sql", e);
 }
 

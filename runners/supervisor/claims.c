@@ -9,7 +9,6 @@
 
 #define CLAIM_BATCH    16
 #define SPEC_MAX_BYTES (16U << 20)
-#define LEFT_US        (60 * CLOCK_US_PER_S) /* ended jobs of an earlier runner */
 
 struct claim_work {
 	struct jobs *jobs;
@@ -74,35 +73,31 @@ int jobs_mark_owned(struct store *db, const char *instance, const struct claim *
 	return 0;
 }
 
-/* Job and run of a claim in one statement: 1 taken, 0 not there any more, -1. */
+/* Job and run of a claim in one round trip: 1 taken, 0 not there any more, -1. */
 static int take(struct store *db, const char *instance, const struct claim *claim, struct err *e)
 {
 	struct store_value in[] = {SV_TEXT(instance), SV_BYTES(claim->token, sizeof(claim->token)),
-				   SV_I64((int64_t)claim->job_id)};
-	uint64_t changed = 0;
+				   SV_I64((int64_t)claim->job_id), SV_TEXT(claim->run_id)};
 
-	if (store_exec(db, STMT_JOB_TAKE, in, ARRAY_LEN(in), &changed, e) != 0)
+	if (store_exec(db, STMT_RUN_CLAIM, in, ARRAY_LEN(in), NULL, e) == 0)
+		return 1;
+	if (e->code != ERR_CONFLICT)
 		return -1;
-	return changed > 0 ? 1 : 0;
+	err_clear(e);
+	return 0;
 }
 
 static int mark_claimed(struct store *db, struct claim_work *w, struct jobs_event *event,
 			struct err *e)
 {
 	const struct claim *claim = &event->claim;
-	int got;
+	struct store_value run[] = {SV_TEXT(claim->run_id)};
 
-	if (job_kind_is_operation(claim->kind)) {
-		if (jobs_mark_owned(db, w->jobs->instance, claim, e) != 0)
-			return -1;
+	if (jobs_mark_owned(db, w->jobs->instance, claim, e) != 0)
+		return -1;
+	if (job_kind_is_operation(claim->kind))
 		return jobs_operation_claimed(db, claim, e);
-	}
-	got = take(db, w->jobs->instance, claim, e);
-	/* a run that has ended has no queued job; one that does all the same must not stop the
-	 * queue */
-	if (got == 0 && jobs_mark_owned(db, w->jobs->instance, claim, e) == 0)
-		log_event(LOG_ERROR, "claim_of_ended_run", "run=%s", claim->run_id);
-	return e->code == ERR_NONE ? 0 : -1;
+	return store_exec(db, STMT_RUN_STARTING, run, 1, NULL, e);
 }
 
 static int read_found(struct store *db, struct claim_work *w, struct err *e)
@@ -295,66 +290,4 @@ int jobs_claim_all(struct jobs *jobs, struct err *e)
 		if (got < CLAIM_BATCH && (free == 0 || got < free))
 			return 0;
 	}
-}
-
-/* --- jobs of ended runs ---------------------------------------------------------------------- */
-
-void jobs_forget(struct jobs *jobs, uint64_t job_id)
-{
-	/* what finds no room is found by the look at the table */
-	if (jobs->ended_count < ENDED_JOBS)
-		jobs->ended[jobs->ended_count++] = job_id;
-}
-
-static int remove_some(struct jobs *jobs, const uint64_t *ids, size_t count, struct err *e)
-{
-	struct store_value in[ENDED_BATCH];
-
-	for (size_t i = 0; i < ENDED_BATCH; i++)
-		in[i] = SV_I64((int64_t)ids[i < count ? i : 0]);
-	return store_exec(jobs->db, STMT_JOB_DELETE_SOME, in, ENDED_BATCH, NULL, e);
-}
-
-/* Those that an earlier runner left, or that found no room. */
-static int remove_left(struct jobs *jobs, struct err *e)
-{
-	struct store_value in[] = {SV_TEXT(jobs->policy->node)};
-	uint64_t ids[ENDED_BATCH];
-	size_t count;
-	int got;
-
-	do {
-		count = 0;
-		if (store_query(jobs->db, STMT_JOB_ENDED, in, 1, e) != 0)
-			return -1;
-		while ((got = store_next(jobs->db, e)) == 1 && count < ENDED_BATCH)
-			ids[count++] = (uint64_t)store_i64(jobs->db, 0);
-		store_done(jobs->db);
-		if (got < 0 || (count > 0 && remove_some(jobs, ids, count, e) != 0))
-			return -1;
-	} while (count == ENDED_BATCH);
-	return 0;
-}
-
-int jobs_remove_ended(struct jobs *jobs, int64_t now_us, struct err *e)
-{
-	bool quiet;
-
-	(void)pthread_mutex_lock(&jobs->lock);
-	quiet = jobs->ends == NULL && !jobs->look;
-	(void)pthread_mutex_unlock(&jobs->lock);
-	if (jobs->ended_count >= ENDED_BATCH ||
-	    (jobs->ended_count > 0 && quiet && now_us >= jobs->next_removal_us)) {
-		size_t count = jobs->ended_count < ENDED_BATCH ? jobs->ended_count : ENDED_BATCH;
-
-		if (remove_some(jobs, jobs->ended + jobs->ended_count - count, count, e) != 0)
-			return -1;
-		jobs->ended_count -= count;
-		jobs->next_removal_us = now_us + REMOVAL_US;
-	}
-	if (now_us >= jobs->next_left_us) {
-		jobs->next_left_us = now_us + LEFT_US;
-		return remove_left(jobs, e);
-	}
-	return 0;
 }

@@ -304,13 +304,15 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	return store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
 }
 
-/* What most runs end with: one statement, both rows. 1 done, 0 the claim is not ours (any more),
- * -1. */
+/* What most runs end with: one round trip. 1 done, 0 the claim is not ours (any more), -1. */
 static int end_at_once(struct jobs *jobs, struct end_work *w, struct err *e)
 {
 	const struct run_result *r = w->result;
 	char part[TRACE_PART_BYTES];
-	struct store_value in[] = {SV_TEXT(run_phase_name(r->phase)),
+	struct store_value in[] = {SV_I64((int64_t)r->claim.job_id),
+				   SV_BYTES(r->claim.token, sizeof(r->claim.token)),
+				   SV_TEXT(r->claim.run_id),
+				   SV_TEXT(run_phase_name(r->phase)),
 				   SV_TEXT(r->ours ? "failed" : "finished"),
 				   SV_TEXT(r->message),
 				   r->has_exit ? SV_I64(r->exit_code) : SV_NULL,
@@ -318,20 +320,17 @@ static int end_at_once(struct jobs *jobs, struct end_work *w, struct err *e)
 				   SV_TEXT(r->usage),
 				   SV_I64((int64_t)r->log_bytes),
 				   SV_TEXT(r->result),
-				   SV_TEXT(part),
-				   SV_I64((int64_t)r->claim.job_id),
-				   SV_BYTES(r->claim.token, sizeof(r->claim.token))};
-	uint64_t changed = 0;
+				   SV_NULL};
 
 	trace_mark(&w->trace, TRACE_END_BEGUN);
 	(void)trace_encode(&w->trace, TRACE_NOTICED, TRACE_END_BEGUN, part);
-	in[8] = SV_TEXT(part);
-	if (store_exec(jobs->db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), &changed, e) != 0)
+	in[ARRAY_LEN(in) - 1] = SV_TEXT(part);
+	if (store_exec(jobs->db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), NULL, e) == 0)
+		return 1;
+	if (e->code != ERR_CONFLICT)
 		return -1;
-	if (changed == 0)
-		return 0;
-	jobs_forget(jobs, r->claim.job_id);
-	return 1;
+	err_clear(e);
+	return 0;
 }
 
 static bool ends_at_once(const struct run_result *r)
@@ -471,8 +470,6 @@ static int periodic(struct jobs *jobs, struct err *e)
 		if (count > 0)
 			log_event(LOG_INFO, "strays_removed", "count=%zu", count);
 	}
-	if (jobs_remove_ended(jobs, now, e) != 0)
-		return -1;
 	if (now >= jobs->next_expired_us) {
 		jobs->next_expired_us = now + CLOCK_US_PER_S;
 		if (jobs_stop_expired(jobs, e) != 0)
@@ -527,7 +524,6 @@ static int work(struct jobs *jobs, struct err *e)
 
 static bool has_work(const struct jobs *jobs)
 {
-	/* ended jobs are removed when there is nothing better to do */
 	return jobs->ends != NULL || (jobs->look && !jobs->closed) || jobs->look_wishes ||
 	       jobs->running_now || jobs->lost != NULL;
 }

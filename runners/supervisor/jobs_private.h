@@ -31,10 +31,6 @@ struct noticed {
 	int64_t at_us;
 };
 
-#define ENDED_BATCH 16U
-#define ENDED_JOBS  256U
-#define REMOVAL_US  (100 * 1000LL)
-
 struct lost_node;
 struct unknown_node;
 
@@ -73,10 +69,6 @@ struct jobs {
 	int64_t next_retention_us;
 	int64_t next_strays_us;
 	struct unknown_node *unknown; /* claims that may be ours */
-	uint64_t ended[ENDED_JOBS];   /* jobs of ended runs, to be removed */
-	size_t ended_count;
-	int64_t next_removal_us;
-	int64_t next_left_us;
 	int64_t next_watch_us;
 	int64_t next_expired_us;
 	bool was_down;
@@ -100,9 +92,6 @@ int jobs_stop_expired(struct jobs *jobs, struct err *e);
 int jobs_claim_all(struct jobs *jobs, struct err *e);
 /* Claims of which nobody knows whether they were committed go back to the queue. */
 int jobs_put_back(struct jobs *jobs, struct err *e);
-/* The run of this job has ended, and the job is nobody's: its row goes later. */
-void jobs_forget(struct jobs *jobs, uint64_t job_id);
-int jobs_remove_ended(struct jobs *jobs, int64_t now_us, struct err *e);
 /* takeover.c: the claims of this node's earlier runners become ours; registers this instance. */
 int jobs_take_over(struct jobs *jobs, struct err *e);
 

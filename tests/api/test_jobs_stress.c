@@ -208,12 +208,17 @@ static int claim_body(struct store *db, void *arg, struct err *e)
 		struct store_value job[] = {SV_TEXT(c->instance),
 					    SV_BYTES(claim->token, sizeof(claim->token)),
 					    SV_I64(claim->job_id)};
+		struct store_value run[] = {SV_TEXT(claim->run_id)};
 		uint64_t changed = 0;
 
-		if (store_exec(db, STMT_JOB_TAKE, job, ARRAY_LEN(job), &changed, e) != 0)
+		if (store_exec(db, STMT_JOB_CLAIM, job, ARRAY_LEN(job), &changed, e) != 0)
 			return -1;
-		if (changed != 2)
-			return err_set(e, ERR_INTERNAL, 0, "a queued job cannot be claimed");
+		if (changed != 1)
+			return err_set(e, ERR_INTERNAL, 0, "a job cannot be claimed");
+		if (store_exec(db, STMT_RUN_STARTING, run, 1, &changed, e) != 0)
+			return -1;
+		if (changed != 1)
+			return err_set(e, ERR_INTERNAL, 0, "a run of a queued job was not queued");
 	}
 	return got < 0 ? -1 : 0;
 }
@@ -250,11 +255,14 @@ static int end_body(struct store *db, void *arg, struct err *e)
 	return store_exec(db, STMT_JOB_DELETE, held, 1, NULL, e);
 }
 
-/* As most runs end: both rows in one statement, the job's row removed behind it. */
+/* As most runs end: in one round trip. */
 static int end_at_once(struct store *db, struct claims *c, struct err *e)
 {
 	const struct claim *one = c->one;
-	struct store_value in[] = {SV_TEXT("completed"),
+	struct store_value in[] = {SV_I64(one->job_id),
+				   SV_BYTES(one->token, sizeof(one->token)),
+				   SV_TEXT(one->run_id),
+				   SV_TEXT("completed"),
 				   SV_TEXT("finished"),
 				   SV_TEXT("exit=0"),
 				   SV_I64(0),
@@ -262,20 +270,11 @@ static int end_at_once(struct store *db, struct claims *c, struct err *e)
 				   SV_TEXT("{}"),
 				   SV_I64(1),
 				   SV_NULL,
-				   SV_TEXT("00000001@1w0;"),
-				   SV_I64(one->job_id),
-				   SV_BYTES(one->token, sizeof(one->token))};
-	struct store_value jobs[16];
-	uint64_t changed = 0;
+				   SV_TEXT("00000001@1w0;")};
+	int result = store_exec(db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), NULL, e);
 
-	if (store_exec(db, STMT_RUN_END_ALL, in, ARRAY_LEN(in), &changed, e) != 0)
-		return -1;
-	c->lost = changed == 0;
-	if (c->lost)
-		return 0;
-	for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
-		jobs[i] = SV_I64(one->job_id);
-	return store_exec(db, STMT_JOB_DELETE_SOME, jobs, ARRAY_LEN(jobs), NULL, e);
+	c->lost = result != 0 && e->code == ERR_CONFLICT;
+	return c->lost ? 0 : result;
 }
 
 static void end_one(struct store *db, struct worker *w, struct claims *c)

@@ -525,7 +525,6 @@ static void test_sweep_owner(void)
 	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16)};
 	size_t ended = 0;
 	size_t rounds = 0;
-	uint64_t changed = 0;
 
 	new_id(instance);
 	runner[0] = SV_TEXT(instance);
@@ -533,14 +532,13 @@ static void test_sweep_owner(void)
 	for (int i = 0; i < 250; i++) {
 		char id[IDENT_UUID_SIZE];
 		struct store_value claim[] = {SV_TEXT(instance), SV_BYTES("0123456789abcdef", 16),
-					      SV_NULL};
+					      SV_NULL, SV_TEXT(id)};
 
 		new_id(id);
 		insert_job(id, "{}", 2, 3600);
 		claim[2] = SV_I64((int64_t)store_insert_id(db));
 		insert_run(id, store_insert_id(db));
-		CU_ASSERT_EQUAL(store_exec(db, STMT_JOB_TAKE, claim, 3, &changed, &e), 0);
-		CU_ASSERT_EQUAL(changed, 2);
+		CU_ASSERT_EQUAL(store_exec(db, STMT_RUN_CLAIM, claim, 4, NULL, &e), 0);
 	}
 	do {
 		CU_ASSERT_EQUAL_FATAL(sweep_owner(db, instance, &swept, &e), 0);

@@ -55,8 +55,7 @@ static int64_t number(const char *name)
 
 static void test_queued(void)
 {
-	static const char *const names[] = {"accepted", "authenticated", "admitted", "begun",
-					    "locked"};
+	static const char *const names[] = {"accepted", "authenticated", "admitted", "begun"};
 	char id[IDENT_UUID_SIZE];
 	json_t *points;
 	int64_t sum = 0;

@@ -13,12 +13,12 @@ import urllib.parse
 BASE = "/api/v1/sandbox/runs"
 FLEET = "/v1/sandboxes"
 # the path to the answer: each step begins when the one before it has ended
-PATH = ["accepted", "read", "authenticated", "admitted", "begun", "locked", "committed", "noticed", "claim_begun", "claimed", "box_asked",
-        "box_ready", "exec_sent", "started", "exited", "drained", "counted", "end_begun", "end_committed", "end_noticed", "released",
+PATH = ["accepted", "read", "authenticated", "admitted", "begun", "committed", "noticed", "claim_begun", "claimed", "exec_sent", "started", "exited", "drained", "counted", "end_begun", "end_committed", "end_noticed", "released",
         "render_begun", "row_read", "answered"]
 # what a command in a sandbox does not have: its box is there
-NO_BOX = {"box_asked", "box_ready", "counted"}
-BESIDE = [("committed", "held"), ("held", "parked"), ("end_committed", "box_destroyed")]
+NO_BOX = {"counted"}
+# the box is made while the claim commits
+BESIDE = [("claim_begun", "box_asked"), ("box_asked", "box_ready"), ("committed", "held"), ("held", "parked"), ("end_committed", "box_destroyed")]
 
 
 class Client:

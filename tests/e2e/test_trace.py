@@ -12,7 +12,7 @@ import check  # noqa: E402
 import cordon as c  # noqa: E402
 
 CTL = os.path.join(check.TOP, os.environ.get("CORDON_BUILD", "build"), "bin", "cordonctl")
-ACCEPT = ["accepted", "read", "authenticated", "admitted", "begun", "locked"]
+ACCEPT = ["accepted", "read", "authenticated", "admitted", "begun"]
 RUN = ["claim_begun", "claimed", "box_asked", "box_ready", "exec_sent", "started", "exited", "drained", "counted", "end_begun",
        "end_committed", "box_destroyed"]
 HELD = ["parked", "end_noticed", "released", "render_begun", "row_read", "answered"]
@@ -67,14 +67,14 @@ def a_run_that_is_waited_for():
     check.equal(sorted(names(told)), sorted(ACCEPT + ["committed", "held", "noticed"] + RUN + HELD))
     in_order(told, ACCEPT + ["committed", "held"])
     # each waits for the one before it; the worker may be slow to see that its commit is through
-    in_order(told, ["locked", "claimed"] + RUN[2:10] + ["end_noticed", "released", "render_begun", "row_read", "answered"])
+    in_order(told, ["begun", "claimed"] + RUN[2:10] + ["end_noticed", "released", "render_begun", "row_read", "answered"])
     in_order(told, ["held", "parked", "released"])
     check.equal((told["run_id"], told["phase"], told["held"]), (run["id"], "completed", True))
     check.true(told["warm"] in (True, False))
     check.true(0 < told["answer_us"] < outside_us, (told["answer_us"], outside_us))
     check.true(len(told["request_id"]) == 32)
     programs = {point["name"]: point["program"] for point in told["points"]}
-    check.equal((programs["locked"], programs["claimed"], programs["parked"], programs["answered"]),
+    check.equal((programs["begun"], programs["claimed"], programs["parked"], programs["answered"]),
                 ("cordon-fcgi", "cordon-runner", "cordon-gate", "cordon-fcgi"))
 
 
@@ -100,7 +100,7 @@ def a_run_in_progress():
     run = c.run(["sleep", "20"], wait=False)
     c.wait_phase(run["id"], ["running"])
     told = check_sums(trace(run["id"]).json())
-    check.equal(names(told)[:6], ACCEPT)
+    check.equal(names(told)[:5], ACCEPT)
     check.equal((told["phase"], told["warm"]), ("running", None))
     c.request("POST", f"{c.BASE}/runs/{run['id']}/cancel")
     told = whole(run["id"])
@@ -176,7 +176,7 @@ def many_at_once():
     runs = c.many(60, 16, lambda i: c.run(["true"]))
     for run in runs:
         told = whole(run["id"])
-        in_order(told, ["locked", "claimed", "exited", "end_begun", "answered"])
+        in_order(told, ["begun", "claimed", "exited", "end_begun", "answered"])
 
 
 check.main()

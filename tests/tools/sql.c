@@ -105,7 +105,6 @@ static const struct walk walks[] = {
     {STMT_JOB_CLAIM_FIRST, "sn", "job", "job_claim"},
     {STMT_JOB_LOOK, "sn", "job", "job_claim"},
     {STMT_JOB_LOOK_FIRST, "sn", "job", "job_claim"},
-    {STMT_JOB_ENDED, "s", "job", "job_claim"},
     {STMT_JOB_EXPIRED, "", "job", "job_expiry"},
     {STMT_JOB_OF_OWNER, "s", "job", "job_owner"},
     {STMT_IDEM_EXPIRED, "", "idempotency", "idempotency_expiry"},

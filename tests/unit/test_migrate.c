@@ -60,6 +60,19 @@ static void test_split_quotes(void)
 	split_is("A # it's\n; B 'x'", "A # it's\n|B 'x'");
 }
 
+static void test_split_delimited(void)
+{
+	split_is("DELIMITER //\nCREATE P BEGIN A; B; END\n//\nDELIMITER ;\nC;",
+		 "CREATE P BEGIN A; B; END|C");
+	split_is(
+	    "A;\n-- x\nDELIMITER //\nP 'x;' END\n//\nDELIMITER ;\n\nDELIMITER //\nQ;\n//\nDELIMITER ;\n",
+	    "A|P 'x;' END|Q;");
+	/* a word in the middle is none */
+	split_is("A DELIMITER //\nB; C", "A DELIMITER //\nB|C");
+	split_is("DELIMITER //\nopen; end", "open; end");
+	split_is("DELIMITER //\n", "");
+}
+
 static void test_image_digest(void)
 {
 	char a[IMAGE_DIGEST_SIZE] = "";
@@ -112,6 +125,7 @@ static void test_image_faults(void)
 static const struct test tests[] = {
     {"migrate", "split", test_split},
     {"migrate", "split quotes", test_split_quotes},
+    {"migrate", "delimiters", test_split_delimited},
     {"image", "digest", test_image_digest},
     {"image", "digest faults", test_image_faults},
 };

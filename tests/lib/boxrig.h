@@ -106,6 +106,8 @@ int rig_end_all(const struct rig *r);
 /* Control groups of an instance, processes with a word in their command line, mounts of the host.
  */
 int rig_groups_left(const char *instance);
+/* Removes the groups of those slots that no process is in; how many. */
+int rig_remove_groups(const char *instance, unsigned int slots);
 int rig_processes_left(const char *word);
 int rig_count_mounts(void);
 /* 0 when there is none. */

@@ -293,10 +293,8 @@ static int set_cpus(const struct cgroups *g, struct cgroup_slot *s, uint32_t mil
 	if (wanted == s->cpus_set)
 		return 0;
 	buf_init(&text, (size_t)CG_MAX_CPUS * 6);
-	/* an empty set of v2 is the parent's, one of v1 is refused */
-	if (wanted == 0 && g->mode == BOX_MODE_V2)
-		buf_add_char(&text, '\n');
-	for (unsigned int i = 0; wanted == 0 && g->mode != BOX_MODE_V2 && i < g->cpu_count; i++)
+	/* v2 too: a set that has members refuses to become empty again (ENOSPC, Linux 6.1) */
+	for (unsigned int i = 0; wanted == 0 && i < g->cpu_count; i++)
 		buf_addf(&text, "%s%u", i == 0 ? "" : ",", g->cpus[i]);
 	for (unsigned int i = 0; i < wanted; i++)
 		buf_addf(&text, "%s%u", i == 0 ? "" : ",",

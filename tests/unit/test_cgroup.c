@@ -121,7 +121,7 @@ static const char *below(int fd, char *path, size_t size)
 	if (base[0] == '\0' || length <= 0)
 		return NULL;
 	path[length] = '\0';
-	return str_starts(path, base) ? path + strlen(base) + 1 : NULL;
+	return str_starts(path, base) && path[strlen(base)] == '/' ? path + strlen(base) + 1 : NULL;
 }
 
 ssize_t __wrap_write(int fd, const void *data, size_t length)
@@ -387,7 +387,7 @@ static void test_v2_writes(void)
 			     "two/cordon-t/s3/memory.max=67108864\n"
 			     "two/cordon-t/s3/pids.max=21\n"
 			     "two/cordon-t/s3/cpu.max=max\n"
-			     "two/cordon-t/s3/cpuset.cpus=\n\n");
+			     "two/cordon-t/s3/cpuset.cpus=0,1,2,3\n");
 	written[0] = '\0';
 	CU_ASSERT_EQUAL(cgroup_slot_freeze(&slot, true, &error), 0);
 	put("two/cordon-t/s3/cgroup.events", "populated 1\nfrozen 1\n");
@@ -809,7 +809,7 @@ static void test_left_over(void)
 	fd_close_at(&slot.dirs[CG_UNIFIED]);
 	open_slot(0);
 	set_limits(0);
-	CU_ASSERT_PTR_NOT_NULL(strstr(written, "two/cordon-t/s0/cpuset.cpus=\n\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, "two/cordon-t/s0/cpuset.cpus=0,1,2,3\n"));
 	close_all();
 }
 

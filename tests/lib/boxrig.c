@@ -55,6 +55,17 @@ bool rig_possible(char *why, size_t size)
 	return true;
 }
 
+int rig_slow(void)
+{
+	const char *text = getenv("CORDON_TEST_SLOW");
+	struct err ignored = ERR_INIT;
+	uint64_t factor;
+
+	return text != NULL && num_u64("CORDON_TEST_SLOW", text, 1, 100, &factor, &ignored) == 0
+		   ? (int)factor
+		   : 1;
+}
+
 /* --- events --------------------------------------------------------------------------------- */
 
 static void on_reply(void *ctx, const struct box_reply *reply)

@@ -85,7 +85,8 @@ struct cgroups {
 
 struct cgroup_slot {
 	bool open;
-	bool frozen;  /* asked for; undone for the next box */
+	bool frozen; /* asked for; undone for the next box */
+	unsigned int freeze_tries;
 	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
 	unsigned int number;
 	unsigned int cpus_set; /* in the cpuset, 0: all of the host */
@@ -153,6 +154,9 @@ bool cgroup_slot_empty(const struct cgroup_slot *s);
 /* A dead process is still counted: the child of somebody who has not reaped it. */
 bool cgroup_slot_is_charged(const struct cgroup_slot *s);
 int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e);
+/* While the group is not frozen yet: v1 never gets there by itself when a process is being made at
+ * that moment; it has to be told again, and now and then to let go for a moment. */
+void cgroup_slot_freeze_again(struct cgroup_slot *s);
 /* True when the group is in the wished state. */
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished);
 /* After a box is gone: groups whose counters cannot be reset, and spoiled ones, are removed; they

@@ -11,6 +11,7 @@
 #define CPU_PERIOD_US 100000U
 /* init itself */
 #define OWN_TASKS         1U
+#define THAW_EACH         50U /* tries to freeze */
 #define CPUS_UNKNOWN      UINT32_MAX
 #define SOCKET_BYTES_MOST (UINT64_C(16) << 20) /* of socket buffers in one box */
 
@@ -375,6 +376,12 @@ int cgroup_slot_unified(const struct cgroup_slot *s)
 	return s->dirs[CG_UNIFIED];
 }
 
+/* The freezer of v1, alone or in a hierarchy with others. */
+static bool has_freezer(const struct cgroup_slot *s)
+{
+	return s->dirs[CG_UNIFIED] < 0 && s->files[CF_FREEZE] >= 0;
+}
+
 void cgroup_slot_kill(struct cgroup_slot *s)
 {
 	struct err e = ERR_INIT;
@@ -385,12 +392,12 @@ void cgroup_slot_kill(struct cgroup_slot *s)
 		s->spoiled = true;
 		return;
 	}
-	if (s->dirs[CG_FREEZER] >= 0) {
+	if (has_freezer(s)) {
 		err_clear(&e);
 		(void)set(s, CF_FREEZE, "THAWED", &e);
 	}
-	if (s->dirs[CG_PIDS] >= 0)
-		cgroup_kill_members(s->dirs[CG_PIDS]);
+	/* each process is in all trees; pids may share that of memory */
+	cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
 }
 
 bool cgroup_slot_empty(const struct cgroup_slot *s)
@@ -412,9 +419,19 @@ int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e)
 	if (s->files[CF_FREEZE] < 0)
 		return err_set(e, ERR_UNAVAILABLE, 0, "this host cannot freeze a group");
 	s->frozen = on;
-	if (s->dirs[CG_FREEZER] >= 0)
+	s->freeze_tries = 0;
+	if (has_freezer(s))
 		return set(s, CF_FREEZE, on ? "FROZEN" : "THAWED", e);
 	return set(s, CF_FREEZE, on ? "1" : "0", e);
+}
+
+void cgroup_slot_freeze_again(struct cgroup_slot *s)
+{
+	struct err e = ERR_INIT;
+
+	if (has_freezer(s) && s->frozen)
+		(void)set(s, CF_FREEZE, ++s->freeze_tries % THAW_EACH == 0 ? "THAWED" : "FROZEN",
+			  &e);
 }
 
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished)

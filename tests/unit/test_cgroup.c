@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define HIERARCHIES 8
 #define TEXT_BYTES  8192
@@ -625,6 +625,65 @@ static void test_v1_without(void)
 	close_all();
 }
 
+/* All in one hierarchy. */
+static void test_v1_together(void)
+{
+	static const struct file files[] = {V1_FILES,
+					    {"memory.limit_in_bytes", "0\n"},
+					    {"memory.usage_in_bytes", "0\n"},
+					    {"memory.max_usage_in_bytes", "0\n"},
+					    {"memory.oom_control", "oom_kill 0\n"},
+					    {"pids.max", "max\n"},
+					    {"pids.current", "0\n"},
+					    {"cpu.cfs_quota_us", "-1\n"},
+					    {"cpuacct.usage", "0\n"},
+					    {"freezer.state", "THAWED\n"},
+					    {"blkio.weight", "500\n"},
+					    {NULL, NULL}};
+	int tasks[CG__MAX];
+	pid_t pid;
+	char text[32];
+
+	fresh();
+	add_tree("all", files, "cgroup", "rw,cpu,cpuacct,blkio,memory,freezer,pids");
+	expect_mode(BOX_MODE_V1);
+	CU_ASSERT_EQUAL_FATAL(open_groups(), 0);
+	open_slot(0);
+	CU_ASSERT_EQUAL(cgroup_slot_tasks(&slot, tasks), 1);
+	set_limits(500);
+	ASSERT_TEXT(written, "all/cordon-t/s0/memory.limit_in_bytes=67108864\n"
+			     "all/cordon-t/s0/memory.max_usage_in_bytes=0\n"
+			     "all/cordon-t/s0/pids.max=21\n"
+			     "all/cordon-t/s0/cpu.cfs_quota_us=50000\n"
+			     "all/cordon-t/s0/blkio.weight=250\n");
+	written[0] = '\0';
+	CU_ASSERT_EQUAL(cgroup_slot_freeze(&slot, true, &error), 0);
+	put("all/cordon-t/s0/freezer.state", "FREEZING\n");
+	CU_ASSERT_FALSE(cgroup_slot_is_frozen(&slot, true));
+	cgroup_slot_freeze_again(&slot);
+	CU_ASSERT_TRUE(cgroup_slot_is_frozen(&slot, true));
+	pid = fork();
+	if (pid == 0) {
+		(void)pause();
+		_exit(0);
+	}
+	(void)snprintf(text, sizeof(text), "%ld\n", (long)pid);
+	put("all/cordon-t/s0/cgroup.procs", text);
+	cgroup_slot_kill(&slot);
+	CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
+	ASSERT_TEXT(written, "all/cordon-t/s0/freezer.state=FROZEN\n"
+			     "all/cordon-t/s0/freezer.state=FROZEN\n"
+			     "all/cordon-t/s0/freezer.state=THAWED\n");
+	put("all/cordon-t/s0/cgroup.procs", "\n");
+	/* a try that does not help: a moment without */
+	CU_ASSERT_EQUAL(cgroup_slot_freeze(&slot, true, &error), 0);
+	written[0] = '\0';
+	for (int i = 0; i < 50; i++)
+		cgroup_slot_freeze_again(&slot);
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, "freezer.state=THAWED\n"));
+	close_all();
+}
+
 static void test_v1_broken(void)
 {
 	fresh();
@@ -821,6 +880,7 @@ static const struct test tests[] = {
     {"cgroup", "v1: what is written, in order", test_v1_writes},
     {"cgroup", "v1: counters", test_v1_counters},
     {"cgroup", "v1: without swap accounting, weights, freezer", test_v1_without},
+    {"cgroup", "v1: all in one hierarchy", test_v1_together},
     {"cgroup", "v1: broken", test_v1_broken},
     {"cgroup", "hybrid", test_hybrid},
     {"cgroup", "several mounts", test_several_mounts},

@@ -144,6 +144,9 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
 $(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o $(BUILD)/obj/runners/supervisor/retention.o
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o
+$(BUILD)/tests/unit/test_cgroup: $(BUILD)/obj/runners/exec/cgroup_probe.o $(BUILD)/obj/runners/exec/cgroup_slot.o
+# the test stands in for the kernel there
+$(BUILD)/tests/unit/test_cgroup: private LDFLAGS += -Wl,--wrap=write,--wrap=mkdir,--wrap=mkdirat,--wrap=rmdir,--wrap=unlinkat
 $(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \
 	$(BUILD)/tests/api/test_suites $(BUILD)/tests/api/test_trace: $(BUILD)/obj/fcgi/router.o
@@ -170,7 +173,7 @@ compile_commands.json: Makefile
 
 # --- tests -----------------------------------------------------------------------------------------------------
 
-.PHONY: test test-unit check fuzz memcheck bench clean
+.PHONY: test test-unit check fuzz memcheck guest bench clean
 test-programs: $(UNIT) $(API) $(PROBES)
 .PHONY: test-programs
 
@@ -182,6 +185,16 @@ test-unit: all $(UNIT) ## unit tests only
 
 check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, units
 	@bash tests/check/check.sh $(BUILD)
+
+MEMCHECK := valgrind -q --leak-check=full --errors-for-leak-kinds=definite,indirect --trace-children=no --error-exitcode=9
+memcheck: $(UNIT) ## unit tests under valgrind
+	@bash tests/stack/packages.sh memcheck
+	@mkdir -p $(BUILD)/tests/log
+	@for t in $(UNIT); do log=$(BUILD)/tests/log/memcheck-$${t##*/}.log; echo "  $$t"; \
+	  CORDON_BUILD=$(BUILD) $(MEMCHECK) $$t >$$log 2>&1 </dev/null || { tail -n 40 $$log; exit 1; }; done
+
+guest: all test-programs ## the box tests in a virtual machine with cgroup v2 alone, then with v1 alone
+	@bash tests/guest/run.sh $(BUILD)
 
 .PHONY: demo demo-notice up down clean-data
 demo: demo-notice all ## set up, then the main job through the public port

@@ -39,8 +39,9 @@ enum zygote_fd {
 
 #define ZYGOTE_WAIT      1U /* build only; wait for ASSIGN */
 #define ZYGOTE_HAS_GROUP 2U
-#define ZYGOTE_IDMAP     4U /* the template can be shown idmapped */
-#define ZYGOTE_HAS_NETNS 8U /* use that network namespace, which has lo up; else a fresh one */
+#define ZYGOTE_IDMAP     4U  /* the template can be shown idmapped */
+#define ZYGOTE_IDMAP_USR 16U /* CONFIGURE, beside that: its /usr alone can be */
+#define ZYGOTE_HAS_NETNS 8U  /* use that network namespace, which has lo up; else a fresh one */
 
 /* File systems whose sizes (of proc: hidepid) an assignment sets: with the first zygote_ready of a
  * box that waits come their descriptors (fspick), in this order. */
@@ -94,7 +95,7 @@ struct zygote_reply {
 	int32_t stage;
 	int32_t sys;
 	int32_t pid;
-	uint32_t flags; /* CONFIGURE: ZYGOTE_IDMAP when idmapped mounts work */
+	uint32_t flags; /* CONFIGURE: ZYGOTE_IDMAP and ZYGOTE_IDMAP_USR as idmapped mounts work */
 };
 
 struct zygote_ready {

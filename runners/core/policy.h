@@ -142,6 +142,7 @@ struct policy {
 		int64_t slots_max;
 		int64_t pool;
 		int64_t pool_fresh;
+		int64_t io_weight;
 		bool netns_ring;
 		int64_t disk_max_mb;
 		bool usr_local;

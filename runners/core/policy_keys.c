@@ -166,6 +166,8 @@ const struct policy_key policy_keys[] = {
 	   "Boxes that wait built with a network namespace that no box had before."),
     BOOL("box.netns_ring", box.netns_ring, "true",
 	 "true: network namespaces are used again where the tier allows it."),
+    NUMBER("box.io_weight", box.io_weight, "", 10, 1000, "100",
+	   "Share of each box in the host's disks, where their scheduler has weights."),
     NUMBER("box.disk_max_mb", box.disk_max_mb, "MiB", 1, MIB_MAX, "65536",
 	   "Largest workspace that stays."),
     BOOL("box.usr_local", box.usr_local, "false", "true: the image `host` shows /usr/local too."),

@@ -196,9 +196,9 @@ void policy_box_limits(const struct policy *policy, struct buf *out)
 		 policy->runs.tmp_mb);
 	buf_addf(out,
 		 "pool=%" PRId64 "\npool_fresh=%" PRId64 "\nnetns_ring=%d\ndisk_max_mb=%" PRId64
-		 "\n",
+		 "\nio_weight=%" PRId64 "\n",
 		 policy->box.pool, policy->box.pool_fresh, policy->box.netns_ring ? 1 : 0,
-		 policy->box.disk_max_mb);
+		 policy->box.disk_max_mb, policy->box.io_weight);
 	buf_addf(out, "slots=%" PRId64 "\nhost_reserve_mb=%" PRId64 "\nusr_local=%d\n",
 		 policy->box.slots_max, policy->box.host_reserve_mb, policy->box.usr_local ? 1 : 0);
 	/* 0: cordon-box's own default */

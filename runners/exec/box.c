@@ -431,6 +431,8 @@ static void check_frozen(struct daemon *d, struct slot *s)
 	bool wished = s->state == BOX_FROZEN;
 
 	if (!cgroup_slot_is_frozen(&s->groups, wished)) {
+		if (wished)
+			cgroup_slot_freeze_again(&s->groups);
 		s->recheck_us = clock_monotonic_us() + RECHECK_US;
 		return;
 	}

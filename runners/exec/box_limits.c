@@ -33,6 +33,7 @@ static const struct key {
     {"disk_max_mb", offsetof(struct box_config, disk_max_mb), 65536, 1, 1U << 24},
     {"pool", offsetof(struct box_config, pool), 4, 0, 64},
     {"pool_fresh", offsetof(struct box_config, pool_fresh), 1, 0, 64},
+    {"io_weight", offsetof(struct box_config, io_weight), 100, 10, 1000},
     {"netns_ring", offsetof(struct box_config, netns_ring), 1, 0, 1},
 };
 

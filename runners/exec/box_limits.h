@@ -26,6 +26,7 @@ struct box_config {
 	uint64_t disk_max_mb; /* a workspace that stays */
 	uint64_t pool;        /* boxes that wait built */
 	uint64_t pool_fresh;  /* the same with a network namespace that nobody had before */
+	uint64_t io_weight;   /* of each box, where the host's io has weights */
 	uint64_t netns_ring;  /* 1: network namespaces are used again; 0: one per box */
 };
 

@@ -3,9 +3,10 @@
  *
  *	struct cgroups g;
  *	cgroups_probe(&g, &e);			 which mode, where the hierarchies are
- *	cgroups_open(&g, "1a2b3c4d", 2048, NULL, &e);	 sweeps what an earlier instance left, makes
- *ours cgroup_slot_open(&g, 0, &slot, &e);	 kept groups of slot 0 cgroup_slot_set(&g, &slot,
- *&limits, &e); before each box: limits, counters from zero
+ *	cgroups_open(&g, &wish, NULL, &e);	 sweeps what an earlier instance left, makes ours
+ *	slot.number = 0;
+ *	cgroup_slot_ready(&g, &slot, &e);	 kept groups of slot 0
+ *	cgroup_slot_set(&g, &slot, &limits, &e); before each box: limits, counters from zero
  *	... the box's first process joins through cgroup_slot_tasks() and cgroup_slot_unified() ...
  *	cgroup_slot_kill(&slot); cgroup_slot_empty(&slot, ...);
  *	cgroup_slot_close(&g, &slot);  cgroups_close(&g);
@@ -15,12 +16,16 @@
  * one group `cordon-<instance>` per hierarchy, whose memory limit is the host's less the reserve,
  *so that an out-of-memory is always inside a box.
  *
- * A limit of cpu time below the host's processors gives, where there is a cpuset controller of v1,
- * a set of as many processors (rounded up), so that nproc and the programs that ask it are right;
- * slots take turns in which. The time itself is limited by the quota.
+ * A limit of cpu time below the host's processors gives, where there is a cpuset controller, a set
+ * of as many processors (rounded up), so that nproc and the programs that ask it are right; slots
+ * take turns in which. The time itself is limited by the quota.
+ *
+ * A box never swaps: v2 memory.swap.max is 0, v1's limit of memory and swap together is that of
+ * memory; a v1 host that does not count swap gets swappiness 0.
  *
  * Groups of a slot are kept from box to box where counters can be reset (v1); in v2 they are made
- * anew for each box. A pid is never written to a group: that stalls the writer for 11 ms.
+ * anew for each box. Groups that somebody removed meanwhile are made again. A pid is never written
+ *to a group: that stalls the writer for 11 ms.
  */
 #ifndef CORDON_EXEC_CGROUP_H
 #define CORDON_EXEC_CGROUP_H
@@ -30,11 +35,22 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum cg_tree { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_CPUSET, CG_FREEZER, CG_UNIFIED, CG__MAX };
+enum cg_tree {
+	CG_MEMORY,
+	CG_PIDS,
+	CG_CPU,
+	CG_CPUACCT,
+	CG_CPUSET,
+	CG_FREEZER,
+	CG_BLKIO,
+	CG_UNIFIED,
+	CG__MAX
+};
 
 enum cg_file {
 	CF_MEMORY_LIMIT,
 	CF_SWAP_LIMIT,
+	CF_SWAPPINESS,   /* v1, for a host that has no limit of swap */
 	CF_SOCKET_LIMIT, /* v1 counts socket buffers apart, and only where this is set */
 	CF_MEMORY_PEAK,
 	CF_MEMORY_NOW,
@@ -45,6 +61,8 @@ enum cg_file {
 	CF_CPU_LIMIT,
 	CF_CPU_USAGE,
 	CF_CPUS,
+	CF_IO_WEIGHT,
+	CF_IO_WEIGHT_BFQ,
 	CF_KILL,
 	CF_FREEZE,
 	CF_EVENTS,
@@ -58,6 +76,8 @@ struct cgroups {
 	char mounts[CG__MAX][256]; /* "" where there is none */
 	int roots[CG__MAX];        /* cordon-<instance>, -1 */
 	char name[64];             /* cordon-<instance> */
+	uint64_t host_reserve_mb;
+	uint64_t io_weight;
 	/* of the host, for cpusets; 0: there are none */
 	unsigned int cpu_count;
 	uint16_t cpus[CG_MAX_CPUS];
@@ -65,10 +85,12 @@ struct cgroups {
 
 struct cgroup_slot {
 	bool open;
-	bool frozen;  /* asked for; undone for the next box */
+	bool frozen; /* asked for; undone for the next box */
+	unsigned int freeze_tries;
 	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
 	unsigned int number;
 	unsigned int cpus_set; /* in the cpuset, 0: all of the host */
+	uint64_t io_weight;    /* written, 0: not yet */
 	int dirs[CG__MAX];
 	int tasks[CG__MAX]; /* v1 tasks files, write end */
 	int files[CF__MAX];
@@ -83,9 +105,21 @@ struct cgroup_slot {
  * change of it would make the scheduler's domains anew). */
 int cpuset_prepare(int parent, int dir, struct err *e);
 int cgroups_probe(struct cgroups *g, struct err *e);
+/* The same by the text of a mountinfo file. */
+int cgroups_probe_text(struct cgroups *g, const char *mountinfo, struct err *e);
+
+struct cgroups_wish {
+	const char *instance;
+	uint64_t host_reserve_mb; /* of the host's memory, never for boxes */
+	uint64_t io_weight;       /* of each box, where the host's io has weights */
+};
 /* keep: slots whose groups and processes stay as they are; NULL for none. */
-int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb,
-		 const bool keep[BOX_MAX_SLOTS], struct err *e);
+int cgroups_open(struct cgroups *g, const struct cgroups_wish *wish, const bool keep[BOX_MAX_SLOTS],
+		 struct err *e);
+/* Makes those of the instance's own groups again that somebody removed. */
+int cgroups_renew(struct cgroups *g, struct err *e);
+/* Whether the directory is still that of a group. */
+bool cgroup_is_there(int dir);
 /* Kills and removes everything below and, when nothing is kept, with the instance's groups; waits
  * for at most 5 s. */
 int cgroups_sweep(const struct cgroups *g, const bool keep[BOX_MAX_SLOTS], struct err *e);
@@ -99,6 +133,8 @@ void cgroup_kill_members(int dir);
 
 int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup_slot *s,
 		     struct err *e);
+/* Opens the groups of s->number if they are not; makes them anew where one is gone. */
+int cgroup_slot_ready(struct cgroups *g, struct cgroup_slot *s, struct err *e);
 /* Limits and baselines for a new box. */
 int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
 		    struct err *e);
@@ -118,6 +154,9 @@ bool cgroup_slot_empty(const struct cgroup_slot *s);
 /* A dead process is still counted: the child of somebody who has not reaped it. */
 bool cgroup_slot_is_charged(const struct cgroup_slot *s);
 int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e);
+/* While the group is not frozen yet: v1 never gets there by itself when a process is being made at
+ * that moment; it has to be told again, and now and then to let go for a moment. */
+void cgroup_slot_freeze_again(struct cgroup_slot *s);
 /* True when the group is in the wished state. */
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished);
 /* After a box is gone: groups whose counters cannot be reset, and spoiled ones, are removed; they

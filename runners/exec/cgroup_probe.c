@@ -3,6 +3,7 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/fdio.h"
+#include "runners/base/mem.h"
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 
@@ -19,6 +20,18 @@
 static const char *const tree_names[CG__MAX] = {
     [CG_MEMORY] = "memory",   [CG_PIDS] = "pids",     [CG_CPU] = "cpu",
     [CG_CPUACCT] = "cpuacct", [CG_CPUSET] = "cpuset", [CG_FREEZER] = "freezer",
+    [CG_BLKIO] = "blkio",
+};
+static const enum cg_tree needed_v1[] = {CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT};
+static const char *const needed_v2[] = {"memory", "pids", "cpu"};
+/* v2 controllers that are used where they are */
+static const char *const wished_v2[] = {"cpuset", "io"};
+
+/* How good the mount is that was found for a tree. */
+enum rank { RANK_NONE, RANK_READ_ONLY, RANK_PART, RANK_WHOLE };
+struct mounts {
+	struct cgroups *g;
+	enum rank ranks[CG__MAX];
 };
 
 /* True if the comma-separated list has the word. */
@@ -35,94 +48,181 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-static void remember(struct cgroups *g, enum cg_tree tree, const char *mount)
+/* The names of mountinfo have blanks and the like as \040. */
+static void unescape(char *text)
 {
-	if (g->mounts[tree][0] == '\0')
-		(void)!str_copy(g->mounts[tree], sizeof(g->mounts[tree]), mount);
+	char *to = text;
+
+	for (const char *p = text; *p != '\0'; p++) {
+		if (p[0] == '\\' && p[1] >= '0' && p[1] <= '3' && p[2] >= '0' && p[2] <= '7' &&
+		    p[3] >= '0' && p[3] <= '7') {
+			*to++ = (char)((p[1] - '0') * 64 + (p[2] - '0') * 8 + (p[3] - '0'));
+			p += 3;
+		} else {
+			*to++ = *p;
+		}
+	}
+	*to = '\0';
+}
+
+static void remember(struct mounts *m, enum cg_tree tree, const char *mount, enum rank rank)
+{
+	char *to = m->g->mounts[tree];
+
+	if (rank > m->ranks[tree] && str_copy(to, sizeof(m->g->mounts[tree]), mount) == 0)
+		m->ranks[tree] = rank;
+}
+
+/* Whether one of the later lines mounts something on the same place (its fifth field). */
+static bool is_hidden(const char *later, const char *mount)
+{
+	size_t length = strlen(mount);
+
+	while (later != NULL && *later != '\0') {
+		const char *p = later;
+
+		for (int i = 0; i < 4; i++) {
+			p += strcspn(p, " \n");
+			p += *p == ' ' ? 1 : 0;
+		}
+		if (strncmp(p, mount, length) == 0 && p[length] == ' ')
+			return true;
+		later = strchr(later, '\n');
+		if (later != NULL)
+			later++;
+	}
+	return false;
 }
 
 /* One line of mountinfo: "id parent dev root mountpoint options [optional] - type source super". */
-static void take_mount(struct cgroups *g, char *line)
+static void take_mount(struct mounts *m, char *line, const char *later)
 {
-	char *fields[5];
+	char *fields[6];
 	char *rest = line;
 	char *type;
-	char *super;
+	const char *super;
+	enum rank rank;
 
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 6; i++) {
 		fields[i] = strsep(&rest, " ");
 		if (rest == NULL)
 			return;
 	}
-	type = strstr(rest, " - ");
+	/* without optional fields the separator comes at once */
+	type = str_starts(rest, "- ") ? rest + 2 : strstr(rest, " - ");
 	if (type == NULL)
 		return;
-	type += 3;
+	if (type[0] == ' ')
+		type += 3;
 	super = strrchr(type, ' ');
 	if (super == NULL)
 		return;
 	super++;
+	if (!str_starts(type, "cgroup") || is_hidden(later, fields[4]))
+		return;
+	unescape(fields[4]);
+	rank = str_equal(fields[3], "/") ? RANK_WHOLE : RANK_PART;
+	if (has_word(fields[5], "ro") || has_word(super, "ro"))
+		rank = RANK_READ_ONLY;
 	if (str_starts(type, "cgroup2 "))
-		remember(g, CG_UNIFIED, fields[4]);
+		remember(m, CG_UNIFIED, fields[4], rank);
 	if (!str_starts(type, "cgroup "))
 		return;
 	for (enum cg_tree tree = 0; tree < CG_UNIFIED; tree++)
 		if (has_word(super, tree_names[tree]))
-			remember(g, tree, fields[4]);
+			remember(m, tree, fields[4], rank);
 }
 
-static bool has_v2_controllers(const char *mount)
+/* Whether a v2 group has the word in one of its lists. */
+static bool lists(int dir, const char *file, const char *word)
 {
-	static const char *const needed[] = {"memory", "pids", "cpu"};
+	scope_buf struct buf text = BUF_NONE;
 	struct err e = ERR_INIT;
-	struct buf text scope_buf;
-	char path[300];
 
 	buf_init(&text, 4096);
-	(void)snprintf(path, sizeof(path), "%s/cgroup.controllers", mount);
-	if (fd_read_file(AT_FDCWD, path, &text, &e) != 0)
+	if (fd_read_file(dir, file, &text, &e) != 0)
 		return false;
 	for (size_t i = 0; i < text.len; i++)
 		if (text.data[i] == ' ' || text.data[i] == '\n')
 			text.data[i] = ',';
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-		if (!has_word(buf_text(&text), needed[i]))
-			return false;
-	return true;
+	return has_word(buf_text(&text), word);
 }
 
-int cgroups_probe(struct cgroups *g, struct err *e)
+static void add_word(char *list, size_t size, const char *word)
 {
-	struct buf text scope_buf;
+	size_t used = strlen(list);
+
+	(void)snprintf(list + used, size - used, "%s%s", used == 0 ? "" : ", ", word);
+}
+
+/* The needed controllers that are not there; "" when all are. */
+static void missing_v1(const struct mounts *m, char *out, size_t size)
+{
+	out[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(needed_v1); i++)
+		if (m->ranks[needed_v1[i]] < RANK_PART)
+			add_word(out, size, tree_names[needed_v1[i]]);
+}
+
+static void missing_v2(const struct mounts *m, char *out, size_t size)
+{
+	scope_close int dir = -1;
+
+	out[0] = '\0';
+	if (m->ranks[CG_UNIFIED] >= RANK_PART)
+		dir = open(m->g->mounts[CG_UNIFIED], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (size_t i = 0; i < ARRAY_LEN(needed_v2); i++)
+		if (dir < 0 || !lists(dir, "cgroup.controllers", needed_v2[i]))
+			add_word(out, size, needed_v2[i]);
+}
+
+static int find_mode(struct mounts *m, struct err *e)
+{
+	char v1[64];
+	char v2[64];
+	bool read_only = false;
+
+	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
+		read_only |= m->ranks[tree] == RANK_READ_ONLY;
+	missing_v1(m, v1, sizeof(v1));
+	missing_v2(m, v2, sizeof(v2));
+	if (v1[0] == '\0')
+		m->g->mode = m->ranks[CG_UNIFIED] >= RANK_PART ? BOX_MODE_HYBRID : BOX_MODE_V1;
+	else if (v2[0] == '\0')
+		m->g->mode = BOX_MODE_V2;
+	else
+		return err_set(e, ERR_UNAVAILABLE, 0,
+			       "no control groups that limit boxes: cgroup v1 lacks %s; cgroup v2 "
+			       "lacks %s%s",
+			       v1, v2, read_only ? " (some are mounted read-only)" : "");
+	return 0;
+}
+
+int cgroups_probe_text(struct cgroups *g, const char *mountinfo, struct err *e)
+{
+	struct mounts m = {.g = g};
+	scope_buf struct buf text = BUF_NONE;
 	char *rest;
-	bool limits;
 
 	memset(g, 0, sizeof(*g));
 	for (int i = 0; i < CG__MAX; i++)
 		g->roots[i] = -1;
 	buf_init(&text, TEXT_BYTES);
-	if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, e) != 0)
-		return -1;
+	buf_add_str(&text, mountinfo);
+	if (!buf_ok(&text))
+		return err_set(e, buf_error(&text), 0, "the list of mounts");
 	rest = text.data;
-	while (rest != NULL && *rest != '\0')
-		take_mount(g, strsep(&rest, "\n"));
-	limits = g->mounts[CG_MEMORY][0] != '\0' && g->mounts[CG_PIDS][0] != '\0' &&
-		 g->mounts[CG_CPU][0] != '\0' && g->mounts[CG_CPUACCT][0] != '\0';
-	if (limits && g->mounts[CG_UNIFIED][0] != '\0')
-		g->mode = BOX_MODE_HYBRID;
-	else if (limits)
-		g->mode = BOX_MODE_V1;
-	else if (g->mounts[CG_UNIFIED][0] != '\0' && has_v2_controllers(g->mounts[CG_UNIFIED]))
-		g->mode = BOX_MODE_V2;
-	else
-		return err_set(
-		    e, ERR_UNAVAILABLE, 0,
-		    "no memory, pids and cpu controllers of cgroup v1 or v2 are mounted");
-	/* hierarchies that this mode does not use */
-	if (g->mode != BOX_MODE_V1)
-		g->mounts[CG_FREEZER][0] = '\0';
-	if (g->mode == BOX_MODE_V2)
-		for (enum cg_tree tree = 0; tree < CG_UNIFIED; tree++)
+	while (rest != NULL && *rest != '\0') {
+		char *line = strsep(&rest, "\n");
+
+		take_mount(&m, line, rest);
+	}
+	if (find_mode(&m, e) != 0)
+		return -1;
+	/* hierarchies that cannot be used, or that this mode does not use */
+	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
+		if (m.ranks[tree] < RANK_PART || (g->mode == BOX_MODE_V2 && tree != CG_UNIFIED) ||
+		    (g->mode != BOX_MODE_V1 && tree == CG_FREEZER))
 			g->mounts[tree][0] = '\0';
 	/* v1 controllers mounted together are one hierarchy */
 	for (enum cg_tree a = 1; a < CG_UNIFIED; a++)
@@ -130,6 +230,16 @@ int cgroups_probe(struct cgroups *g, struct err *e)
 			if (str_equal(g->mounts[a], g->mounts[b]) && g->mounts[a][0] != '\0')
 				(void)!str_copy(g->mounts[a], sizeof(g->mounts[a]), "=");
 	return 0;
+}
+
+int cgroups_probe(struct cgroups *g, struct err *e)
+{
+	scope_buf struct buf text = BUF_NONE;
+
+	buf_init(&text, TEXT_BYTES);
+	if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", &text, e) != 0)
+		return -1;
+	return cgroups_probe_text(g, buf_text(&text), e);
 }
 
 /* --- sweeping ------------------------------------------------------------------------------- */
@@ -279,7 +389,7 @@ bool cgroups_has_member(const struct cgroups *g, const char *instance, unsigned 
 
 static int host_memory(uint64_t *out_bytes, struct err *e)
 {
-	struct buf text scope_buf;
+	scope_buf struct buf text = BUF_NONE;
 	const char *found;
 	char digits[32];
 	size_t length;
@@ -360,43 +470,72 @@ static bool parse_cpus(struct cgroups *g, const char *text)
  * without cpusets. */
 static void open_cpuset(struct cgroups *g)
 {
+	bool v2 = g->mode == BOX_MODE_V2;
+	int *root = &g->roots[v2 ? CG_UNIFIED : CG_CPUSET];
 	scope_buf struct buf text = BUF_NONE;
 	scope_close int parent = -1;
 	struct err e = ERR_INIT;
 
 	g->cpu_count = 0;
-	if (g->roots[CG_CPUSET] < 0)
+	if (*root < 0)
 		return;
 	buf_init(&text, TEXT_BYTES);
-	parent = open(g->mounts[CG_CPUSET], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (parent < 0 || cpuset_prepare(parent, g->roots[CG_CPUSET], &e) != 0 ||
-	    fd_read_file(g->roots[CG_CPUSET], "cpuset.cpus", &text, &e) != 0 ||
-	    !parse_cpus(g, buf_text(&text))) {
-		g->cpu_count = 0;
-		fd_close_at(&g->roots[CG_CPUSET]);
+	if (v2) {
+		if (fd_read_file(*root, "cpuset.cpus.effective", &text, &e) != 0 ||
+		    !parse_cpus(g, buf_text(&text)))
+			g->cpu_count = 0;
+		return;
 	}
+	parent = open(g->mounts[CG_CPUSET], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0 || cpuset_prepare(parent, *root, &e) != 0 ||
+	    fd_read_file(*root, "cpuset.cpus", &text, &e) != 0 || !parse_cpus(g, buf_text(&text))) {
+		g->cpu_count = 0;
+		fd_close_at(root);
+	}
+}
+
+/* A host whose disks have no weights needs no group for them. */
+static void open_weights(struct cgroups *g)
+{
+	char path[400];
+
+	if (g->roots[CG_BLKIO] < 0 || faccessat(g->roots[CG_BLKIO], "blkio.weight", F_OK, 0) == 0 ||
+	    faccessat(g->roots[CG_BLKIO], "blkio.bfq.weight", F_OK, 0) == 0)
+		return;
+	fd_close_at(&g->roots[CG_BLKIO]);
+	(void)snprintf(path, sizeof(path), "%s/%s", g->mounts[CG_BLKIO], g->name);
+	(void)rmdir(path);
+}
+
+bool cgroup_is_there(int dir)
+{
+	return faccessat(dir, "cgroup.procs", F_OK, 0) == 0;
 }
 
 static int open_root(struct cgroups *g, enum cg_tree tree, struct err *e)
 {
 	char path[400];
+	int dir;
 
 	if (g->mounts[tree][0] != '/')
 		return 0;
 	(void)snprintf(path, sizeof(path), "%s/%s", g->mounts[tree], g->name);
 	if (mkdir(path, 0755) != 0 && errno != EEXIST)
 		return err_set(e, ERR_IO, errno, "mkdir %s", path);
-	g->roots[tree] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (g->roots[tree] < 0)
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
 		return err_set(e, ERR_IO, errno, "open %s", path);
+	/* a failure keeps the old one: a slot must never do without the limits of a tree */
+	fd_close_at(&g->roots[tree]);
+	g->roots[tree] = dir;
 	return 0;
 }
 
-static int limit_memory(const struct cgroups *g, uint64_t reserve_mb, struct err *e)
+static int limit_memory(const struct cgroups *g, struct err *e)
 {
 	uint64_t total = 0;
 	char text[32];
-	uint64_t reserve = reserve_mb << 20;
+	uint64_t reserve = g->host_reserve_mb << 20;
 
 	if (host_memory(&total, e) != 0)
 		return -1;
@@ -407,37 +546,88 @@ static int limit_memory(const struct cgroups *g, uint64_t reserve_mb, struct err
 	return fd_write_value(g->roots[CG_MEMORY], "memory.limit_in_bytes", text, e);
 }
 
-static int delegate_v2(const struct cgroups *g, bool top, struct err *e)
+static int delegate_one(int dir, const char *name, struct err *e)
+{
+	char text[16];
+
+	/* what is delegated already may be another's to write */
+	if (lists(dir, "cgroup.subtree_control", name))
+		return 0;
+	(void)snprintf(text, sizeof(text), "+%s", name);
+	return fd_write_value(dir, "cgroup.subtree_control", text, e);
+}
+
+/* Gives the groups below dir the controllers of v2. */
+static int delegate(int dir, const char *path, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(needed_v2); i++)
+		if (delegate_one(dir, needed_v2[i], e) != 0)
+			return e->sys == EBUSY
+				   ? err_wrap(e,
+					      "processes live in the group %s itself, so that "
+					      "groups in it get no controllers",
+					      path)
+				   : err_wrap(e, "%s", path);
+	for (size_t i = 0; i < ARRAY_LEN(wished_v2); i++) {
+		struct err ignored = ERR_INIT;
+
+		if (lists(dir, "cgroup.controllers", wished_v2[i]))
+			(void)delegate_one(dir, wished_v2[i], &ignored);
+	}
+	return 0;
+}
+
+static int delegate_top(const struct cgroups *g, struct err *e)
 {
 	scope_close int dir = -1;
 
 	if (g->mode != BOX_MODE_V2)
 		return 0;
-	if (!top)
-		return fd_write_value(g->roots[CG_UNIFIED], "cgroup.subtree_control",
-				      "+memory +pids +cpu", e);
 	dir = open(g->mounts[CG_UNIFIED], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_set(e, ERR_IO, errno, "open %s", g->mounts[CG_UNIFIED]);
-	return fd_write_value(dir, "cgroup.subtree_control", "+memory +pids +cpu", e);
+	return delegate(dir, g->mounts[CG_UNIFIED], e);
 }
 
-int cgroups_open(struct cgroups *g, const char *instance, uint64_t host_reserve_mb,
-		 const bool keep[BOX_MAX_SLOTS], struct err *e)
+/* What the instance's groups need before those of slots. */
+static int prepare_roots(struct cgroups *g, struct err *e)
 {
-	int used = snprintf(g->name, sizeof(g->name), "cordon-%s", instance);
+	open_weights(g);
+	open_cpuset(g);
+	if (g->mode == BOX_MODE_V2 && delegate(g->roots[CG_UNIFIED], g->name, e) != 0)
+		return -1;
+	return limit_memory(g, e);
+}
 
+int cgroups_open(struct cgroups *g, const struct cgroups_wish *wish, const bool keep[BOX_MAX_SLOTS],
+		 struct err *e)
+{
+	int used = snprintf(g->name, sizeof(g->name), "cordon-%s", wish->instance);
+
+	g->host_reserve_mb = wish->host_reserve_mb;
+	g->io_weight = wish->io_weight;
 	if (used < 0 || (size_t)used >= sizeof(g->name))
 		return err_set(e, ERR_INVALID, 0, "the instance's name is too long");
-	if (cgroups_sweep(g, keep, e) != 0 || delegate_v2(g, true, e) != 0)
+	if (cgroups_sweep(g, keep, e) != 0 || delegate_top(g, e) != 0)
 		return -1;
 	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
 		if (open_root(g, tree, e) != 0)
 			return -1;
-	open_cpuset(g);
-	if (delegate_v2(g, false, e) != 0)
-		return -1;
-	return limit_memory(g, host_reserve_mb, e);
+	return prepare_roots(g, e);
+}
+
+int cgroups_renew(struct cgroups *g, struct err *e)
+{
+	bool any = false;
+
+	for (enum cg_tree tree = 0; tree < CG__MAX; tree++) {
+		if (g->roots[tree] < 0 || cgroup_is_there(g->roots[tree]))
+			continue;
+		if (open_root(g, tree, e) != 0)
+			return -1;
+		any = true;
+	}
+	return any ? prepare_roots(g, e) : 0;
 }
 
 void cgroups_close(struct cgroups *g)

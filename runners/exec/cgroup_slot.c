@@ -11,6 +11,7 @@
 #define CPU_PERIOD_US 100000U
 /* init itself */
 #define OWN_TASKS         1U
+#define THAW_EACH         50U /* tries to freeze */
 #define CPUS_UNKNOWN      UINT32_MAX
 #define SOCKET_BYTES_MOST (UINT64_C(16) << 20) /* of socket buffers in one box */
 
@@ -25,6 +26,7 @@ struct file_name {
 static const struct file_name file_names[CF__MAX] = {
     [CF_MEMORY_LIMIT] = {CG_MEMORY, "memory.limit_in_bytes", "memory.max", false, false},
     [CF_SWAP_LIMIT] = {CG_MEMORY, "memory.memsw.limit_in_bytes", "memory.swap.max", false, true},
+    [CF_SWAPPINESS] = {CG_MEMORY, "memory.swappiness", NULL, false, true},
     [CF_SOCKET_LIMIT] = {CG_MEMORY, "memory.kmem.tcp.limit_in_bytes", NULL, false, true},
     [CF_MEMORY_PEAK] = {CG_MEMORY, "memory.max_usage_in_bytes", "memory.peak", false, true},
     [CF_MEMORY_NOW] = {CG_MEMORY, "memory.usage_in_bytes", "memory.current", false, false},
@@ -34,7 +36,9 @@ static const struct file_name file_names[CF__MAX] = {
     [CF_PIDS_NOW] = {CG_PIDS, "pids.current", "pids.current", false, false},
     [CF_CPU_LIMIT] = {CG_CPU, "cpu.cfs_quota_us", "cpu.max", false, false},
     [CF_CPU_USAGE] = {CG_CPUACCT, "cpuacct.usage", "cpu.stat", false, false},
-    [CF_CPUS] = {CG_CPUSET, "cpuset.cpus", NULL, false, true},
+    [CF_CPUS] = {CG_CPUSET, "cpuset.cpus", "cpuset.cpus", false, true},
+    [CF_IO_WEIGHT] = {CG_BLKIO, "blkio.weight", "io.weight", false, true},
+    [CF_IO_WEIGHT_BFQ] = {CG_BLKIO, "blkio.bfq.weight", "io.bfq.weight", false, true},
     [CF_KILL] = {CG_UNIFIED, NULL, "cgroup.kill", true, false},
     [CF_FREEZE] = {CG_FREEZER, "freezer.state", "cgroup.freeze", true, true},
     [CF_EVENTS] = {CG_UNIFIED, NULL, "cgroup.events", true, false},
@@ -77,8 +81,11 @@ static int open_dir(const struct cgroups *g, struct cgroup_slot *s, enum cg_tree
 	s->dirs[tree] = openat(g->roots[tree], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->dirs[tree] < 0)
 		return err_set(e, ERR_IO, errno, "open group %s", name);
-	if (tree == CG_UNIFIED)
+	if (tree == CG_UNIFIED) {
+		if (g->mode == BOX_MODE_V2 && !made)
+			s->cpus_set = CPUS_UNKNOWN;
 		return 0;
+	}
 	/* an empty set refuses members; that of a box that lives stays as it is */
 	if (tree == CG_CPUSET && !made)
 		s->cpus_set = CPUS_UNKNOWN;
@@ -98,8 +105,10 @@ static int open_file(const struct cgroups *g, struct cgroup_slot *s, enum cg_fil
 	const char *name = unified ? f->v2 : f->v1;
 	int dir = unified ? s->dirs[CG_UNIFIED] : dir_of(s, f);
 
-	if (name == NULL || dir < 0)
+	if (name == NULL || (dir < 0 && f->optional))
 		return 0;
+	if (dir < 0)
+		return err_set(e, ERR_IO, 0, "no group has %s", name);
 	s->files[file] = openat(dir, name, O_RDWR | O_CLOEXEC);
 	if (s->files[file] < 0)
 		s->files[file] = openat(dir, name, O_WRONLY | O_CLOEXEC);
@@ -125,6 +134,29 @@ int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup
 	if (result != 0)
 		cgroup_slot_close(g, s);
 	return result;
+}
+
+static bool is_whole(const struct cgroup_slot *s)
+{
+	for (int i = 0; i < CG__MAX; i++)
+		if (s->dirs[i] >= 0 && !cgroup_is_there(s->dirs[i]))
+			return false;
+	return true;
+}
+
+int cgroup_slot_ready(struct cgroups *g, struct cgroup_slot *s, struct err *e)
+{
+	/* no process is left in a slot of which somebody could remove a group */
+	if (s->open && !is_whole(s))
+		cgroup_slot_close(g, s);
+	if (s->open)
+		return 0;
+	if (cgroup_slot_open(g, s->number, s, e) == 0)
+		return 0;
+	if (e->sys != ENOENT && e->sys != ENODEV)
+		return -1;
+	err_clear(e);
+	return cgroups_renew(g, e) != 0 ? -1 : cgroup_slot_open(g, s->number, s, e);
 }
 
 void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s)
@@ -213,11 +245,14 @@ static uint64_t cpu_us(const struct cgroups *g, const struct cgroup_slot *s)
 static int set_memory(const struct cgroups *g, const struct cgroup_slot *s, uint64_t bytes,
 		      struct err *e)
 {
+	/* without swap first: no moment has a limit that could be passed that way */
 	if (g->mode == BOX_MODE_V2)
-		return set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0 ||
-			       set(s, CF_SWAP_LIMIT, "0", e) != 0
+		return set(s, CF_SWAP_LIMIT, "0", e) != 0 ||
+			       set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0
 			   ? -1
 			   : 0;
+	if (s->files[CF_SWAP_LIMIT] < 0 && set(s, CF_SWAPPINESS, "0", e) != 0)
+		return -1;
 	/* memory and swap together must never be below memory alone */
 	if (set(s, CF_SWAP_LIMIT, "-1", e) != 0 || set_number(s, CF_MEMORY_LIMIT, bytes, e) != 0 ||
 	    set_number(s, CF_SWAP_LIMIT, bytes, e) != 0)
@@ -259,9 +294,9 @@ static int set_cpus(const struct cgroups *g, struct cgroup_slot *s, uint32_t mil
 	if (wanted == s->cpus_set)
 		return 0;
 	buf_init(&text, (size_t)CG_MAX_CPUS * 6);
-	if (wanted == 0)
-		for (unsigned int i = 0; i < g->cpu_count; i++)
-			buf_addf(&text, "%s%u", i == 0 ? "" : ",", g->cpus[i]);
+	/* v2 too: a set that has members refuses to become empty again (ENOSPC, Linux 6.1) */
+	for (unsigned int i = 0; wanted == 0 && i < g->cpu_count; i++)
+		buf_addf(&text, "%s%u", i == 0 ? "" : ",", g->cpus[i]);
 	for (unsigned int i = 0; i < wanted; i++)
 		buf_addf(&text, "%s%u", i == 0 ? "" : ",",
 			 g->cpus[(s->number * wanted + i) % g->cpu_count]);
@@ -269,6 +304,18 @@ static int set_cpus(const struct cgroups *g, struct cgroup_slot *s, uint32_t mil
 		return err_set(e, ERR_NOMEM, 0, "a list of processors");
 	s->cpus_set = wanted;
 	return set(s, CF_CPUS, buf_text(&text), e);
+}
+
+/* Once per group. */
+static int set_weight(const struct cgroups *g, struct cgroup_slot *s, struct err *e)
+{
+	if (s->io_weight == g->io_weight)
+		return 0;
+	if (set_number(s, CF_IO_WEIGHT, g->io_weight, e) != 0 ||
+	    set_number(s, CF_IO_WEIGHT_BFQ, g->io_weight, e) != 0)
+		return -1;
+	s->io_weight = g->io_weight;
+	return 0;
 }
 
 int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
@@ -281,6 +328,8 @@ int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct
 	if (set_memory(g, s, limits->memory_bytes, e) != 0 ||
 	    set_number(s, CF_PIDS_LIMIT, (uint64_t)limits->pids + OWN_TASKS, e) != 0 ||
 	    set_cpu(g, s, limits->cpu_millis, e) != 0 || set_cpus(g, s, limits->cpu_millis, e) != 0)
+		return -1;
+	if (set_weight(g, s, e) != 0)
 		return -1;
 	s->base_cpu_us = cpu_us(g, s);
 	s->base_oom_kills = get(s, CF_MEMORY_EVENTS, "oom_kill ");
@@ -304,6 +353,9 @@ void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, str
 	/* what an earlier box left in the page cache is not this one's */
 	out->memory_bytes = above(get(s, CF_MEMORY_NOW, ""), s->base_memory);
 	out->memory_peak_bytes = above(get(s, CF_MEMORY_PEAK, ""), s->base_memory);
+	/* before Linux 5.19 v2 has no peak: what is there now is the least that it was */
+	if (out->memory_peak_bytes < out->memory_bytes)
+		out->memory_peak_bytes = out->memory_bytes;
 	out->pids = (uint32_t)get(s, CF_PIDS_NOW, "");
 }
 
@@ -324,6 +376,12 @@ int cgroup_slot_unified(const struct cgroup_slot *s)
 	return s->dirs[CG_UNIFIED];
 }
 
+/* The freezer of v1, alone or in a hierarchy with others. */
+static bool has_freezer(const struct cgroup_slot *s)
+{
+	return s->dirs[CG_UNIFIED] < 0 && s->files[CF_FREEZE] >= 0;
+}
+
 void cgroup_slot_kill(struct cgroup_slot *s)
 {
 	struct err e = ERR_INIT;
@@ -334,12 +392,12 @@ void cgroup_slot_kill(struct cgroup_slot *s)
 		s->spoiled = true;
 		return;
 	}
-	if (s->dirs[CG_FREEZER] >= 0) {
+	if (has_freezer(s)) {
 		err_clear(&e);
 		(void)set(s, CF_FREEZE, "THAWED", &e);
 	}
-	if (s->dirs[CG_PIDS] >= 0)
-		cgroup_kill_members(s->dirs[CG_PIDS]);
+	/* each process is in all trees; pids may share that of memory */
+	cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
 }
 
 bool cgroup_slot_empty(const struct cgroup_slot *s)
@@ -361,9 +419,19 @@ int cgroup_slot_freeze(struct cgroup_slot *s, bool on, struct err *e)
 	if (s->files[CF_FREEZE] < 0)
 		return err_set(e, ERR_UNAVAILABLE, 0, "this host cannot freeze a group");
 	s->frozen = on;
-	if (s->dirs[CG_FREEZER] >= 0)
+	s->freeze_tries = 0;
+	if (has_freezer(s))
 		return set(s, CF_FREEZE, on ? "FROZEN" : "THAWED", e);
 	return set(s, CF_FREEZE, on ? "1" : "0", e);
+}
+
+void cgroup_slot_freeze_again(struct cgroup_slot *s)
+{
+	struct err e = ERR_INIT;
+
+	if (has_freezer(s) && s->frozen)
+		(void)set(s, CF_FREEZE, ++s->freeze_tries % THAW_EACH == 0 ? "THAWED" : "FROZEN",
+			  &e);
 }
 
 bool cgroup_slot_is_frozen(const struct cgroup_slot *s, bool wished)

@@ -58,6 +58,19 @@ static int move_into(struct keeper *k, int tree, int box, struct err *e)
 	return 0;
 }
 
+/* A further mount of what we hold. An older kernel (6.1) clones none that has no place; there it is
+ * mounted once more: the same loop device, for which the kernel gives the same file system. */
+static int open_view(const struct keeper *k, int *out_tree, struct err *e)
+{
+	*out_tree = open_tree(k->mount, "",
+			      (unsigned int)AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (*out_tree >= 0)
+		return 0;
+	if (errno == EINVAL)
+		return volume_mount(k->folder, k->id, out_tree, e);
+	return err_set(e, ERR_IO, errno, "clone of a workspace's mount");
+}
+
 static int attach(struct keeper *k, const int fds[2], struct err *e)
 {
 	struct mount_attr attr = {
@@ -66,12 +79,8 @@ static int attach(struct keeper *k, const int fds[2], struct err *e)
 	};
 	scope_close int tree = -1;
 
-	if (hold(k, e) != 0)
+	if (hold(k, e) != 0 || open_view(k, &tree, e) != 0)
 		return -1;
-	tree = open_tree(k->mount, "",
-			 (unsigned int)AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-	if (tree < 0)
-		return err_set(e, ERR_IO, errno, "clone of a workspace's mount");
 	if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0)
 		return err_set(e, ERR_IO, errno, "ids of a workspace's mount");
 	return move_into(k, tree, fds[0], e);

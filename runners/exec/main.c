@@ -374,6 +374,9 @@ static void init(struct daemon *d)
 /* Groups, slots, and the boxes of an earlier cordon-box; with end_all none of them. */
 static int open_slots(struct daemon *d, bool end_all, struct err *e)
 {
+	const struct cgroups_wish wish = {.instance = d->instance,
+					  .host_reserve_mb = d->config.host_reserve_mb,
+					  .io_weight = d->config.io_weight};
 	static struct adopt_list list;
 	int result;
 
@@ -381,7 +384,7 @@ static int open_slots(struct daemon *d, bool end_all, struct err *e)
 	if (end_all)
 		memset(list.keep, 0, sizeof(list.keep));
 	d->adopting = list.count > 0 && !end_all;
-	result = cgroups_open(&d->groups, d->instance, d->config.host_reserve_mb, list.keep, e);
+	result = cgroups_open(&d->groups, &wish, list.keep, e);
 	if (result == 0)
 		result = slots_open(d, e);
 	if (result == 0)

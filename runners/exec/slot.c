@@ -155,11 +155,10 @@ static int make_userns(uint32_t base, int *out_fd, struct err *e)
 
 int slot_prepare(struct daemon *d, struct slot *s, struct err *e)
 {
-	if (s->prepared)
-		return 0;
 	if (s->userns < 0 && make_userns(s->uid_base, &s->userns, e) != 0)
 		return err_wrap(e, "slot %u", s->number);
-	if (!s->groups.open && cgroup_slot_open(&d->groups, s->number, &s->groups, e) != 0)
+	/* each time: somebody may have removed an empty group */
+	if (cgroup_slot_ready(&d->groups, &s->groups, e) != 0)
 		return err_wrap(e, "slot %u", s->number);
 	s->prepared = true;
 	return 0;

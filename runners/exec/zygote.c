@@ -61,6 +61,10 @@ static void on_reply(struct daemon *d, const struct zygote_reply *reply, int pid
 			log_event(LOG_WARNING, "zygote",
 				  "idmapped mounts are not possible here: files of the image show "
 				  "as nobody's");
+		else if ((reply->flags & ZYGOTE_IDMAP_USR) != 0)
+			log_event(LOG_INFO, "zygote",
+				  "idmapped mounts are possible for /usr alone: other files of the "
+				  "image show as nobody's");
 		return;
 	}
 	if (reply->verb == ZYGOTE_NETNS) {

@@ -43,6 +43,7 @@ struct build_job {
 	int fds[ZYGOTE_FD__FIXED];
 	int tasks[ZYGOTE_MAX_TASKS];
 	int tree;      /* the slot's view of the template, detached */
+	int usr;       /* its /usr with other ids, to go on top; -1 */
 	int ids_ready; /* one byte comes when the maps are written; EOF: give up */
 };
 void build_and_serve(struct build_job *job) __attribute__((noreturn));

@@ -170,6 +170,9 @@ static void mount_root(const struct build_job *job)
 	must(move_mount(job->tree, "", AT_FDCWD, ZYGOTE_NEW_ROOT, MOVE_MOUNT_F_EMPTY_PATH),
 	     ZYGOTE_STAGE_ROOT);
 	must(chdir(ZYGOTE_NEW_ROOT), ZYGOTE_STAGE_ROOT);
+	if (job->usr >= 0)
+		must(move_mount(job->usr, "", AT_FDCWD, "usr", MOVE_MOUNT_F_EMPTY_PATH),
+		     ZYGOTE_STAGE_ROOT);
 	mount_proc(job->base);
 	(void)snprintf(owner, sizeof(owner), "mode=0755,uid=%u,gid=%u", r->workspace_uid,
 		       r->workspace_uid);

@@ -41,42 +41,77 @@ static int configure(int filter_fd, struct err *e)
 	return 0;
 }
 
-/* A copy of the template, owned by root as the box will see it. */
-static int clone_template(const struct build_job *job, struct zygote_reply *reply)
+/* Idmapped mounts are for /usr alone. */
+static bool idmap_usr;
+
+static int clone_tree(const char *path, struct zygote_reply *reply)
 {
-	int tree = open_tree(template_fd, "",
+	int tree = open_tree(template_fd, path,
 			     (unsigned int)AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
 				 (unsigned int)AT_RECURSIVE);
-	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP,
-				  .userns_fd = (unsigned int)job->fds[ZYGOTE_FD_USERNS]};
 
 	if (tree < 0) {
 		reply->stage = ZYGOTE_STAGE_TEMPLATE;
 		reply->sys = errno;
-		return -1;
-	}
-	if ((job->request.flags & ZYGOTE_IDMAP) != 0 &&
-	    mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) != 0) {
-		reply->stage = ZYGOTE_STAGE_IDMAP;
-		reply->sys = errno;
-		(void)close(tree);
-		return -1;
 	}
 	return tree;
 }
 
-/* Whether all file systems of the template can be shown with other ids (overlayfs cannot). */
-static bool can_idmap(int userns)
+static int idmap_tree(int tree, unsigned int flags, int userns, struct zygote_reply *reply)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned int)userns};
+
+	if (mount_setattr(tree, "", AT_EMPTY_PATH | flags, &attr, sizeof(attr)) == 0)
+		return 0;
+	reply->stage = ZYGOTE_STAGE_IDMAP;
+	reply->sys = errno;
+	return -1;
+}
+
+static void close_trees(struct build_job *job)
+{
+	fd_close_at(&job->tree);
+	fd_close_at(&job->usr);
+}
+
+/* A copy of the template, owned by root as the box will see it; where that is possible for /usr
+ * alone, a second one of that, which goes on top of the first one's. */
+static int clone_template(struct build_job *job, struct zygote_reply *reply)
+{
+	bool idmap = (job->request.flags & ZYGOTE_IDMAP) != 0;
+	int userns = job->fds[ZYGOTE_FD_USERNS];
+
+	job->usr = -1;
+	job->tree = clone_tree("", reply);
+	if (job->tree < 0)
+		return -1;
+	if (idmap && idmap_usr) {
+		job->usr = clone_tree("usr", reply);
+		if (job->usr >= 0 && idmap_tree(job->usr, 0, userns, reply) == 0)
+			return 0;
+	} else if (!idmap || idmap_tree(job->tree, AT_RECURSIVE, userns, reply) == 0) {
+		return 0;
+	}
+	close_trees(job);
+	return -1;
+}
+
+/* What of the template can be shown with other ids: all of it, /usr alone (before Linux 6.3 tmpfs
+ * cannot be), or nothing (overlayfs cannot be). */
+static uint32_t find_idmap(int userns)
 {
 	struct build_job job = {.request = {.flags = ZYGOTE_IDMAP}};
 	struct zygote_reply reply = {.stage = ZYGOTE_DONE};
-	int tree;
 
 	job.fds[ZYGOTE_FD_USERNS] = userns;
-	tree = clone_template(&job, &reply);
-	if (tree >= 0)
-		(void)close(tree);
-	return tree >= 0;
+	for (int i = 0; i < 2; i++) {
+		idmap_usr = i == 1;
+		if (clone_template(&job, &reply) != 0)
+			continue;
+		close_trees(&job);
+		return ZYGOTE_IDMAP | (idmap_usr ? ZYGOTE_IDMAP_USR : 0);
+	}
+	return 0;
 }
 
 static int write_map(pid_t pid, const char *name, uint32_t base)
@@ -154,11 +189,10 @@ static void create(const struct zygote_request *request, int *fds, size_t count,
 	}
 	memcpy(job.fds, fds, sizeof(job.fds));
 	memcpy(job.tasks, fds + ZYGOTE_FD__FIXED, request->tasks * sizeof(int));
-	job.tree = clone_template(&job, reply);
-	if (job.tree < 0)
+	if (clone_template(&job, reply) != 0)
 		return;
 	clone_box(&job, reply, out_pidfd);
-	(void)close(job.tree);
+	close_trees(&job);
 }
 
 /* A network namespace of the host's root with lo up. We stay in it until the next one. */
@@ -191,7 +225,7 @@ static void serve_one(int socket)
 	reply.serial = request.serial;
 	if (request.verb == ZYGOTE_CONFIGURE && count == 2) {
 		if (configure(fds[0], &e) == 0) {
-			reply.flags = can_idmap(fds[1]) ? ZYGOTE_IDMAP : 0;
+			reply.flags = find_idmap(fds[1]);
 		} else {
 			log_err(LOG_ERROR, "zygote_configure", &e, "%s", "");
 			reply.stage = ZYGOTE_STAGE_TEMPLATE;

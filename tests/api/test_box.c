@@ -342,7 +342,8 @@ static void test_stats_at_exit(void)
 		CU_ASSERT_TRUE(early.stats.cpu_us > 0);
 		CU_ASSERT_TRUE(early.stats.cpu_us <= late.stats.cpu_us);
 		if (i != 3)
-			CU_ASSERT_TRUE(late.stats.cpu_us < early.stats.cpu_us + 3000);
+			CU_ASSERT_TRUE(late.stats.cpu_us <
+				       early.stats.cpu_us + 3000 * (uint64_t)rig_slow());
 		CU_ASSERT_EQUAL(early.stats.memory_peak_bytes, late.stats.memory_peak_bytes);
 	}
 }
@@ -370,7 +371,8 @@ static void test_nproc(void)
 	struct stat st;
 
 	rig_limits(&limits);
-	if (stat("/sys/fs/cgroup/cpuset/cpuset.cpus", &st) != 0)
+	if (stat("/sys/fs/cgroup/cpuset/cpuset.cpus", &st) != 0 &&
+	    stat("/sys/fs/cgroup/cpuset.cpus.effective", &st) != 0)
 		return; /* no controller for it */
 	for (size_t i = 0; i < sizeof(millis) / sizeof(millis[0]); i++) {
 		long cpus = (millis[i] + 999) / 1000;
@@ -420,7 +422,7 @@ static void test_b10_no_stdin(void)
 
 static void send_all(const char *data, size_t length)
 {
-	int64_t until = clock_monotonic_us() + 10 * CLOCK_US_PER_S;
+	int64_t until = clock_monotonic_us() + 10 * CLOCK_US_PER_S * rig_slow();
 	size_t at = 0;
 
 	while (at < length && clock_monotonic_us() < until) {

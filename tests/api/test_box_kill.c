@@ -48,7 +48,7 @@ static uint64_t processes(void)
 
 static void wait_for_processes(uint64_t count)
 {
-	int64_t until = clock_monotonic_us() + 5 * CLOCK_US_PER_S;
+	int64_t until = clock_monotonic_us() + 5 * CLOCK_US_PER_S * rig_slow();
 
 	while (processes() != count && clock_monotonic_us() < until)
 		clock_sleep_us(5000);

@@ -355,6 +355,31 @@ static void test_zygote_death(void)
 	CU_ASSERT_EQUAL(reply.code, BOX_OK);
 }
 
+/* Somebody tidies up below us: the next boxes have groups, limits and counters all the same. */
+static void test_groups_removed(void)
+{
+	static struct rig_box boxes[8]; /* more than wait built */
+	struct box_reply reply;
+	int removed = rig_remove_groups(rig.instance, SLOTS);
+	struct box_limits limits;
+
+	/* v2 alone makes the groups of a slot for each box anyway */
+	CU_ASSERT_TRUE(removed > 0 || access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0);
+	rig_limits(&limits);
+	limits.memory_bytes = UINT64_C(64) << 20;
+	for (size_t i = 0; i < 8; i++)
+		CU_ASSERT_EQUAL_FATAL(rig_create(&rig, &boxes[i], &limits), 0);
+	for (size_t i = 0; i < 8; i++) {
+		CU_ASSERT_EQUAL(
+		    rig_sh(&rig, &boxes[i], "python3 -c \"x = bytearray(256 << 20)\"; echo alive"),
+		    0);
+		CU_ASSERT_TRUE(rig_out_is(&boxes[i], 0, "alive\n"));
+		CU_ASSERT_EQUAL(rig_destroy(&rig, &boxes[i], &reply), 0);
+		CU_ASSERT_EQUAL(reply.stats.oom_kills, 1);
+		CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
+	}
+}
+
 static const struct test tests[] = {
     {"box_life", "kill keeps the box", test_kill_keeps_box},
     {"box_life", "freeze", test_freeze},
@@ -365,6 +390,7 @@ static const struct test tests[] = {
     {"box_life", "200 in a row", test_200_in_a_row},
     {"box_life", "16 at once", test_16_at_once},
     {"box_life", "busy when full", test_busy_when_full},
+    {"box_life", "groups that somebody removed", test_groups_removed},
     {"box_life", "environment", test_environment},
     {"box_life", "a second instance is refused", test_second_instance_is_refused},
     {"box_life", "limits file refusals", test_limits_file_refusals},

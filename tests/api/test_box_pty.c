@@ -32,7 +32,7 @@ static void run(const char *script)
 
 static void type(const void *data, size_t length, bool eof)
 {
-	int64_t until = clock_monotonic_us() + 10 * CLOCK_US_PER_S;
+	int64_t until = clock_monotonic_us() + 10 * CLOCK_US_PER_S * rig_slow();
 	const char *p = data;
 	size_t at = 0;
 	struct err e = ERR_INIT;

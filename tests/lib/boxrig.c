@@ -55,6 +55,17 @@ bool rig_possible(char *why, size_t size)
 	return true;
 }
 
+int rig_slow(void)
+{
+	const char *text = getenv("CORDON_TEST_SLOW");
+	struct err ignored = ERR_INIT;
+	uint64_t factor;
+
+	return text != NULL && num_u64("CORDON_TEST_SLOW", text, 1, 100, &factor, &ignored) == 0
+		   ? (int)factor
+		   : 1;
+}
+
 /* --- events --------------------------------------------------------------------------------- */
 
 static void on_reply(void *ctx, const struct box_reply *reply)
@@ -724,9 +735,12 @@ static int count_names(const char *dir, const char *word)
 	return count;
 }
 
+/* Where hierarchies are mounted: v1 ones, the v2 one beside them, and v2 alone. */
+static const char *const trees[] = {"memory",  "pids",  "cpu",     "cpuacct", "cpuset",
+				    "freezer", "blkio", "unified", ""};
+
 int rig_groups_left(const char *instance)
 {
-	static const char *const trees[] = {"memory", "pids", "cpu", "cpuacct", "unified", ""};
 	char name[64];
 	int count = 0;
 
@@ -737,6 +751,20 @@ int rig_groups_left(const char *instance)
 		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", trees[i]);
 		count += count_names(path, name);
 	}
+	return count;
+}
+
+int rig_remove_groups(const char *instance, unsigned int slots)
+{
+	char path[160];
+	int count = 0;
+
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++)
+		for (unsigned int slot = 0; slot < slots; slot++) {
+			(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/cordon-%s/s%u",
+				       trees[i], instance, slot);
+			count += rmdir(path) == 0 ? 1 : 0;
+		}
 	return count;
 }
 

@@ -13,6 +13,8 @@
  *
  * The instance id, the directory and the ids are private to the process. Needs root. The variable
  * CORDON_BOX_LIMITS may hold further lines for the limits file, with spaces between them.
+ * CORDON_TEST_SLOW=N says that this machine is N times slower than others (an emulated one): bounds
+ * of time, which are the machine's and not the program's, are that much wider.
  */
 #ifndef CORDON_TESTS_BOXRIG_H
 #define CORDON_TESTS_BOXRIG_H
@@ -24,7 +26,7 @@
 
 #define RIG_MAX_BOXES   64
 #define RIG_MAX_ENTRIES 24
-#define RIG_WAIT_MS     20000
+#define RIG_WAIT_MS     (20000 * rig_slow())
 #define RIG_PING_TAG    0x1000000U /* from here on: results count as ping_tag only */
 #define RIG_DEAF_TAG    0x2000000U /* from here on: not even that */
 #define RIG_ROWS        40
@@ -86,6 +88,9 @@ struct rig_box {
 	} entries[RIG_MAX_ENTRIES];
 };
 
+/* 1, or what CORDON_TEST_SLOW says. */
+int rig_slow(void);
+
 struct test;
 /* A whole test program: starts cordon-box, runs the tests, ends it and looks for leftovers. Returns
  * the exit status, 77 where boxes are not possible. */
@@ -106,6 +111,8 @@ int rig_end_all(const struct rig *r);
 /* Control groups of an instance, processes with a word in their command line, mounts of the host.
  */
 int rig_groups_left(const char *instance);
+/* Removes the groups of those slots that no process is in; how many. */
+int rig_remove_groups(const char *instance, unsigned int slots);
 int rig_processes_left(const char *word);
 int rig_count_mounts(void);
 /* 0 when there is none. */

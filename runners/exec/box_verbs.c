@@ -131,7 +131,6 @@ static void on_box_verb(struct daemon *d, uint64_t client, const struct box_requ
 
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
 {
-	d->request_us = clock_monotonic_us();
 	if (d->stop_by_us != 0 && (request->verb == BOX_CREATE || request->verb == BOX_MAINTAIN ||
 				   request->verb == BOX_WORKSPACE_MAKE)) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,

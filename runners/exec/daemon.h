@@ -163,8 +163,6 @@ struct daemon {
 	uint64_t warm;       /* creates served by a waiting box */
 	uint64_t cold;       /* creates that built one */
 	uint32_t cpu_millis; /* of the last create */
-	int64_t request_us;  /* the last request */
-	int64_t short_us;    /* since when the pool is not full, 0: it is */
 	int64_t refill_us;   /* not before, after a failure */
 	int64_t stop_by_us;  /* 0: not stopping */
 	bool end_boxes;      /* stopping ends all boxes; else live ones stay */

@@ -5,9 +5,9 @@
  * when it is assigned, through descriptors that are open already. It serves one create and is then
  * a box like any other. While it waits it dies with us (PDEATHSIG, and EOF of its control socket).
  *
- * Nothing here is on the way of a request: one thing at a time is made, when no request came for
- * QUIET_US, or when the pool has been short for STARVED_US. A create that finds the pool empty
- * builds a box of its own and is counted (probe).
+ * One thing at a time is made, as soon as one is missing: to wait for a quiet moment only moves the
+ * work to a later request. A create that finds the pool empty builds a box of its own and is counted
+ * (probe).
  */
 #include "runners/exec/daemon.h"
 
@@ -20,8 +20,6 @@
 #include <stdarg.h>
 #include <sys/mount.h>
 
-#define QUIET_US   (1000)
-#define STARVED_US (60 * CLOCK_US_PER_MS)
 #define FAILED_US  (1 * CLOCK_US_PER_S)
 #define BUILD_US   (5 * CLOCK_US_PER_S)
 #define NETNS_USES 64U
@@ -251,7 +249,6 @@ int64_t pool_turn(struct daemon *d, int64_t now_us)
 {
 	bool wants_netns = d->config.netns_ring != 0 && d->ring.count < SPARE;
 	struct pool_numbers have;
-	int64_t due = d->request_us + QUIET_US;
 	bool wants_box;
 
 	pool_count(d, &have);
@@ -263,23 +260,13 @@ int64_t pool_turn(struct daemon *d, int64_t now_us)
 		return INT64_MAX;
 	wants_box = (have.waiting[0] < d->config.pool || have.waiting[1] < d->config.pool_fresh) &&
 		    box_free_slot(d) != NULL;
-	if (!wants_netns && !wants_box) {
-		d->short_us = 0;
+	if (!wants_netns && !wants_box)
 		return INT64_MAX;
-	}
-	if (d->short_us == 0)
-		d->short_us = now_us;
-	if (d->short_us + STARVED_US < due)
-		due = d->short_us + STARVED_US;
-	if (d->refill_us > due)
-		due = d->refill_us;
-	if (now_us < due)
-		return due;
+	if (now_us < d->refill_us)
+		return d->refill_us;
 	if (wants_netns)
 		ask_netns(d);
 	else
 		build_one(d, have.waiting[0] >= d->config.pool);
-	/* under load the next one waits again */
-	d->short_us = now_us;
 	return INT64_MAX;
 }

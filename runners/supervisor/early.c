@@ -1,7 +1,7 @@
 /*
  * The box of a run is made while its claim is being committed: both take about as long. Nothing
- * else happens before the claim is there: no log, no command. A claim that does not succeed ends
- * the box.
+ * else happens before the claim is there but that its empty log is opened and its agent greeted: no
+ * input, no command. A claim that does not succeed ends the box.
  */
 #include "runners/supervisor/supervisor.h"
 
@@ -27,6 +27,10 @@ void task_early(struct supervisor *sup, struct jobs_event *event)
 	task->startup_deadline_us =
 	    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
 	task_send_create(task);
+	/* a log of nothing harms nobody; one that cannot be opened is told when the claim is there
+	 */
+	if (task->state != TASK_DONE)
+		(void)task_open_output(task);
 }
 
 void task_unclaim(struct task *task)
@@ -54,10 +58,9 @@ void task_confirm(struct task *task, struct jobs_event *event)
 	trace_mark_at(&task->trace, TRACE_BOX_COLD, cold_us);
 	task->startup_deadline_us =
 	    clock_monotonic_us() + task->spec.startup_timeout_ms * CLOCK_US_PER_MS;
-	if (task_open_output(task) != 0) {
+	if (!task->output_open && task_open_output(task) != 0) {
 		task_stop(task, STOP_BACKEND);
-	} else if (task->state == TASK_BOXED &&
-		   task_start_command(task, task->agent_path, &e) != 0) {
+	} else if (task->state == TASK_BOXED && task_send_command(task, &e) != 0) {
 		log_err(LOG_ERROR, "start", &e, "req=%s run=%s", task->claim.request_id,
 			task->claim.run_id);
 		task->stop = STOP_BACKEND;

@@ -127,7 +127,6 @@ struct task {
 	bool unclaimed; /* only its box may be made */
 	bool has_box;
 	uint32_t slot;
-	char agent_path[BOX_PATH_SIZE]; /* TASK_BOXED */
 	struct agent agent;
 	bool agent_open;
 	int agent_registered_fd; /* in epoll, -1 none */
@@ -228,7 +227,6 @@ int task_open_output(struct task *task);
 int task_open_agent(struct task *task, const char *path, struct err *e);
 /* A box for a run, or the sandbox's for a command in one. */
 void task_send_create(struct task *task);
-int task_start_command(struct task *task, const char *agent_path, struct err *e);
 int task_send_command(struct task *task, struct err *e);
 /* True when EXEC may have been sent: a mark in the spool's folder, made before. */
 bool task_was_sent(const struct task *task);

@@ -331,7 +331,7 @@ int task_open_agent(struct task *task, const char *path, struct err *e)
 	return agent_connect(&task->agent, path, e);
 }
 
-int task_start_command(struct task *task, const char *agent_path, struct err *e)
+static int start_command(struct task *task, const char *agent_path, struct err *e)
 {
 	if (task_open_agent(task, agent_path, e) != 0)
 		return -1;
@@ -377,11 +377,13 @@ static void created(struct task *task, const struct box_reply *reply)
 	}
 	if (task->unclaimed) {
 		task->state = TASK_BOXED;
-		if (str_copy(task->agent_path, sizeof(task->agent_path), reply->agent_path) != 0)
+		if (task_open_agent(task, reply->agent_path, &e) != 0)
 			task_destroy(task);
+		else
+			task_agent_watch(task);
 		return;
 	}
-	if (task_start_command(task, reply->agent_path, &e) != 0) {
+	if (start_command(task, reply->agent_path, &e) != 0) {
 		log_err(LOG_ERROR, "start", &e, "req=%s run=%s", task->claim.request_id,
 			task->claim.run_id);
 		/* there will be no further reply to find the stop */
@@ -520,8 +522,9 @@ void task_agent_ready(struct task *task)
 		return;
 	}
 	task_agent_watch(task);
-	if (task->state == TASK_ATTACHING || task->state == TASK_STARTING ||
-	    task->state == TASK_RUNNING || task->state == TASK_COLLECTING) {
+	if (task->state == TASK_ATTACHING || task->state == TASK_BOXED ||
+	    task->state == TASK_STARTING || task->state == TASK_RUNNING ||
+	    task->state == TASK_COLLECTING) {
 		if (e.code == ERR_PROTOCOL)
 			log_err(LOG_WARNING, "agent", &e, "run=%s", task->claim.run_id);
 		task_destroy(task);

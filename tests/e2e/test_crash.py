@@ -6,6 +6,7 @@ A step is aimed at by time: the run below takes about 1.5 s from its start, prin
 that falls into the step, a little different in each round. CRASH_ROUNDS=N repeats each pair (default 1)."""
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import check  # noqa: E402
 import cordon as c  # noqa: E402
 
 RUNS = c.BASE + "/runs"
+CTL = os.path.join(check.TOP, os.environ.get("CORDON_BUILD", "build"), "bin", "cordonctl")
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "1"))
 PROGRAMS = ("cordon-fcgi", "cordon-gate", "cordon-runner", "cordon-box", "mariadb", "nginx")
 SCRIPT = """
@@ -97,9 +99,16 @@ def walk(names, step, delay, n):
     judge(found[0], where)
 
 
+def nothing_left():
+    """Every program is back and answers, and none of them finds a thing that no live row explains."""
+    done = subprocess.run([CTL, "--policy", c.POLICY, "doctor", "--leaks"], capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode == 0
+
+
 def settle():
     check.wait_for(lambda: patient(c.healthy), 40, "the service")
     check.wait_for(c.no_box_processes, 20, "the boxes to go")
+    check.wait_for(nothing_left, 20, "doctor --leaks to find nothing")
 
 
 def case(names, title):

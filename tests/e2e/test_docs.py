@@ -55,7 +55,7 @@ def links_lead_somewhere():
             name, _, anchor = target.partition("#")
             if "://" in target:
                 continue
-            file = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
             check.true(os.path.exists(file), "%s names %s" % (path, target))
             if anchor:
                 heads = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in read(file).splitlines()

@@ -22,9 +22,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define RECHECK_US    1000
-#define KILL_AGAIN_US (500 * CLOCK_US_PER_MS)
-#define GIVE_UP_US    (5 * CLOCK_US_PER_S)
+#define RECHECK_US 100
+/* while pid 1 is still to end */
+#define RECHECK_SLOW_US (5 * CLOCK_US_PER_MS)
+#define KILL_AGAIN_US   (500 * CLOCK_US_PER_MS)
+#define GIVE_UP_US      (5 * CLOCK_US_PER_S)
 
 static const uint32_t default_deadline_ms[BOX_VERB__MAX] = {
     [BOX_CREATE] = 5000,   [BOX_MAINTAIN] = 5000, [BOX_KILL] = 10000,
@@ -184,18 +186,19 @@ void box_ended(struct daemon *d, struct slot *s)
 {
 	box_read_stats(d, s);
 	s->stats.pids = 0;
-	adopt_forget(d, s);
-	forget_listener(d, s);
 	if (s->pid == 0)
 		reap_strays(d);
 	s->state = BOX_DEAD;
 	s->recheck_us = 0;
+	/* who waits first: the names below lead to nobody */
 	box_answer_verb(d, s, BOX_CREATE, s->fail_code, s->fail_sys, s->fail_text);
 	box_answer_verb(d, s, BOX_MAINTAIN, s->fail_code, s->fail_sys, s->fail_text);
 	box_answer_verb(d, s, BOX_KILL, BOX_OK, 0, "");
 	box_answer_verb(d, s, BOX_FREEZE, BOX_ERR_BUSY, 0, "the box has ended");
 	box_answer_verb(d, s, BOX_THAW, BOX_ERR_BUSY, 0, "the box has ended");
 	box_answer_verb(d, s, BOX_DESTROY, BOX_OK, 0, "");
+	adopt_forget(d, s);
+	forget_listener(d, s);
 	if (s->free_when_ended)
 		free_slot(d, s);
 }
@@ -218,15 +221,20 @@ void box_check_ended(struct daemon *d, struct slot *s)
 		retire(d, s);
 		return;
 	}
-	s->recheck_us = now + RECHECK_US;
+	/* the end of pid 1 is an event; what else is in the groups is not */
+	s->recheck_us = now + (no_process(s) || s->pidfd.fd < 0 ? RECHECK_US : RECHECK_SLOW_US);
 }
 
 /* The kernel ends a pid namespace with its pid 1. The group is the second resort, and the first
  * where pid 1 is not known. */
 static void kill_box(struct slot *s)
 {
-	if (s->pidfd.fd >= 0 && !s->reaped && pidfd_send_signal(s->pidfd.fd, SIGKILL, NULL, 0) == 0)
+	if (s->pidfd.fd >= 0 && !s->reaped &&
+	    pidfd_send_signal(s->pidfd.fd, SIGKILL, NULL, 0) == 0) {
+		/* what runs beside pid 1 ends at the same time, not behind it */
+		cgroup_slot_kill_others(&s->groups);
 		return;
+	}
 	if (!s->reaped || !cgroup_slot_empty(&s->groups))
 		cgroup_slot_kill(&s->groups);
 }
@@ -242,7 +250,7 @@ void box_begin_end(struct slot *s)
 	s->kill_again_us = clock_monotonic_us() + KILL_AGAIN_US;
 	kill_box(s);
 	/* nothing can have ended already, but a box that never was needs a look */
-	s->recheck_us = clock_monotonic_us() + RECHECK_US;
+	s->recheck_us = clock_monotonic_us() + (s->pidfd.fd < 0 ? RECHECK_US : RECHECK_SLOW_US);
 }
 
 void box_fail_create(struct slot *s, enum box_code code, int sys, const char *text)

@@ -149,6 +149,8 @@ void cgroup_slot_stats(const struct cgroups *g, const struct cgroup_slot *s, str
  * CLONE_INTO_CGROUP (tried), so such groups are made anew.
  */
 void cgroup_slot_kill(struct cgroup_slot *s);
+/* SIGKILL to every member, when there is more than the box's pid 1. */
+void cgroup_slot_kill_others(const struct cgroup_slot *s);
 /* No process lives there. Without a v2 group dead ones that nobody reaped yet count too. */
 bool cgroup_slot_empty(const struct cgroup_slot *s);
 /* A dead process is still counted: the child of somebody who has not reaped it. */

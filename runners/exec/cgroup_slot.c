@@ -400,6 +400,12 @@ void cgroup_slot_kill(struct cgroup_slot *s)
 	cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
 }
 
+void cgroup_slot_kill_others(const struct cgroup_slot *s)
+{
+	if (s->open && get(s, CF_PIDS_NOW, "") > OWN_TASKS)
+		cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
+}
+
 bool cgroup_slot_empty(const struct cgroup_slot *s)
 {
 	if (!s->open)

@@ -120,12 +120,15 @@ static void on_signal(struct daemon *d, void *ctx, uint32_t events)
 	}
 }
 
-/* Milliseconds for epoll_wait. */
-static int wait_ms(int64_t next_us, int64_t now_us)
+static int wait_events(struct daemon *d, struct epoll_event *events, int64_t next_us,
+		       int64_t now_us)
 {
-	if (next_us == INT64_MAX)
-		return -1;
-	return next_us <= now_us ? 0 : (int)((next_us - now_us + 999) / CLOCK_US_PER_MS);
+	int64_t left_us = next_us <= now_us ? 0 : next_us - now_us;
+	struct timespec wait = {.tv_sec = (time_t)(left_us / CLOCK_US_PER_S),
+				.tv_nsec = (long)(left_us % CLOCK_US_PER_S) * 1000};
+
+	return epoll_pwait2(d->epoll, events, MAX_EVENTS, next_us == INT64_MAX ? NULL : &wait,
+			    NULL);
 }
 
 static void loop(struct daemon *d)
@@ -153,7 +156,7 @@ static void loop(struct daemon *d)
 			if (d->stop_by_us < next)
 				next = d->stop_by_us;
 		}
-		count = epoll_wait(d->epoll, events, MAX_EVENTS, wait_ms(next, now));
+		count = wait_events(d, events, next, now);
 		for (int i = 0; i < count; i++) {
 			struct watch *w = events[i].data.ptr;
 

@@ -6,8 +6,8 @@
  * a box like any other. While it waits it dies with us (PDEATHSIG, and EOF of its control socket).
  *
  * One thing at a time is made, as soon as one is missing: to wait for a quiet moment only moves the
- * work to a later request. A create that finds the pool empty builds a box of its own and is counted
- * (probe).
+ * work to a later request. A create that finds the pool empty builds a box of its own and is
+ * counted (probe).
  */
 #include "runners/exec/daemon.h"
 

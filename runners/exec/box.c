@@ -302,6 +302,8 @@ void box_check_ready(struct daemon *d, struct slot *s)
 	}
 	s->state = BOX_LIVE;
 	box_answer_verb(d, s, s->maintain ? BOX_MAINTAIN : BOX_CREATE, BOX_OK, 0, "");
+	if (s->shared_proc)
+		cgroup_slot_settle(&s->groups);
 }
 
 void box_on_control(struct daemon *d, void *ctx, uint32_t events)

@@ -127,6 +127,7 @@ static int take_over(struct daemon *d, struct slot *s, const struct slot_record 
 {
 	if (slot_prepare(d, s, e) != 0)
 		return -1;
+	cgroup_slot_settle(&s->groups);
 	s->serial = ++d->next_serial;
 	memcpy(s->run_id, r->run_id, sizeof(s->run_id));
 	memcpy(s->agent_path, r->agent_path, sizeof(s->agent_path));

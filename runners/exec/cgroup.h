@@ -85,6 +85,7 @@ struct cgroups {
 
 struct cgroup_slot {
 	bool open;
+	bool settled; /* files that only an assignment needs are closed */
 	bool frozen; /* asked for; undone for the next box */
 	unsigned int freeze_tries;
 	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
@@ -135,6 +136,9 @@ int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup
 		     struct err *e);
 /* Opens the groups of s->number if they are not; makes them anew where one is gone. */
 int cgroup_slot_ready(struct cgroups *g, struct cgroup_slot *s, struct err *e);
+/* Closes what is not needed before the next cgroup_slot_ready, which opens it again: about half of
+ * the descriptors. For boxes that live long. */
+void cgroup_slot_settle(struct cgroup_slot *s);
 /* Limits and baselines for a new box. */
 int cgroup_slot_set(const struct cgroups *g, struct cgroup_slot *s, const struct box_limits *limits,
 		    struct err *e);

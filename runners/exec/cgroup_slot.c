@@ -21,24 +21,26 @@ struct file_name {
 	const char *v2;    /* in the unified group */
 	bool hybrid;       /* in hybrid mode the v2 file is meant */
 	bool optional;
+	bool settles; /* only an assignment needs it */
 };
 
 static const struct file_name file_names[CF__MAX] = {
-    [CF_MEMORY_LIMIT] = {CG_MEMORY, "memory.limit_in_bytes", "memory.max", false, false},
-    [CF_SWAP_LIMIT] = {CG_MEMORY, "memory.memsw.limit_in_bytes", "memory.swap.max", false, true},
-    [CF_SWAPPINESS] = {CG_MEMORY, "memory.swappiness", NULL, false, true},
-    [CF_SOCKET_LIMIT] = {CG_MEMORY, "memory.kmem.tcp.limit_in_bytes", NULL, false, true},
+    [CF_MEMORY_LIMIT] = {CG_MEMORY, "memory.limit_in_bytes", "memory.max", false, false, true},
+    [CF_SWAP_LIMIT] = {CG_MEMORY, "memory.memsw.limit_in_bytes", "memory.swap.max", false, true,
+		       true},
+    [CF_SWAPPINESS] = {CG_MEMORY, "memory.swappiness", NULL, false, true, true},
+    [CF_SOCKET_LIMIT] = {CG_MEMORY, "memory.kmem.tcp.limit_in_bytes", NULL, false, true, true},
     [CF_MEMORY_PEAK] = {CG_MEMORY, "memory.max_usage_in_bytes", "memory.peak", false, true},
     [CF_MEMORY_NOW] = {CG_MEMORY, "memory.usage_in_bytes", "memory.current", false, false},
     [CF_MEMORY_EVENTS] = {CG_MEMORY, "memory.oom_control", "memory.events", false, false},
-    [CF_PIDS_LIMIT] = {CG_PIDS, "pids.max", "pids.max", false, false},
+    [CF_PIDS_LIMIT] = {CG_PIDS, "pids.max", "pids.max", false, false, true},
     [CF_PIDS_EVENTS] = {CG_PIDS, "pids.events", "pids.events", false, true},
     [CF_PIDS_NOW] = {CG_PIDS, "pids.current", "pids.current", false, false},
-    [CF_CPU_LIMIT] = {CG_CPU, "cpu.cfs_quota_us", "cpu.max", false, false},
+    [CF_CPU_LIMIT] = {CG_CPU, "cpu.cfs_quota_us", "cpu.max", false, false, true},
     [CF_CPU_USAGE] = {CG_CPUACCT, "cpuacct.usage", "cpu.stat", false, false},
-    [CF_CPUS] = {CG_CPUSET, "cpuset.cpus", "cpuset.cpus", false, true},
-    [CF_IO_WEIGHT] = {CG_BLKIO, "blkio.weight", "io.weight", false, true},
-    [CF_IO_WEIGHT_BFQ] = {CG_BLKIO, "blkio.bfq.weight", "io.bfq.weight", false, true},
+    [CF_CPUS] = {CG_CPUSET, "cpuset.cpus", "cpuset.cpus", false, true, true},
+    [CF_IO_WEIGHT] = {CG_BLKIO, "blkio.weight", "io.weight", false, true, true},
+    [CF_IO_WEIGHT_BFQ] = {CG_BLKIO, "blkio.bfq.weight", "io.bfq.weight", false, true, true},
     [CF_KILL] = {CG_UNIFIED, NULL, "cgroup.kill", true, false},
     [CF_FREEZE] = {CG_FREEZER, "freezer.state", "cgroup.freeze", true, true},
     [CF_EVENTS] = {CG_UNIFIED, NULL, "cgroup.events", true, false},
@@ -64,6 +66,12 @@ static int dir_of(const struct cgroup_slot *s, const struct file_name *f)
 		if (s->dirs[i] >= 0 && faccessat(s->dirs[i], f->v1, F_OK, 0) == 0)
 			return s->dirs[i];
 	return -1;
+}
+
+/* Each process is in all trees; pids may share that of memory. */
+static int members_tree(const struct cgroup_slot *s)
+{
+	return s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY;
 }
 
 static int open_dir(const struct cgroups *g, struct cgroup_slot *s, enum cg_tree tree,
@@ -136,6 +144,35 @@ int cgroup_slot_open(const struct cgroups *g, unsigned int number, struct cgroup
 	return result;
 }
 
+void cgroup_slot_settle(struct cgroup_slot *s)
+{
+	if (!s->open)
+		return;
+	for (int i = 0; i < CF__MAX; i++)
+		if (file_names[i].settles)
+			fd_close_at(&s->files[i]);
+	for (int i = 0; i < CG_UNIFIED; i++) {
+		fd_close_at(&s->tasks[i]);
+		if (i != members_tree(s))
+			fd_close_at(&s->dirs[i]);
+	}
+	s->settled = true;
+}
+
+static int unsettle(const struct cgroups *g, struct cgroup_slot *s, struct err *e)
+{
+	for (enum cg_tree tree = 0; tree < CG_UNIFIED; tree++) {
+		fd_close_at(&s->dirs[tree]);
+		if (open_dir(g, s, tree, e) != 0)
+			return -1;
+	}
+	for (enum cg_file file = 0; file < CF__MAX; file++)
+		if (file_names[file].settles && open_file(g, s, file, e) != 0)
+			return -1;
+	s->settled = false;
+	return 0;
+}
+
 static bool is_whole(const struct cgroup_slot *s)
 {
 	for (int i = 0; i < CG__MAX; i++)
@@ -147,10 +184,11 @@ static bool is_whole(const struct cgroup_slot *s)
 int cgroup_slot_ready(struct cgroups *g, struct cgroup_slot *s, struct err *e)
 {
 	/* no process is left in a slot of which somebody could remove a group */
-	if (s->open && !is_whole(s))
+	if (s->open && (!is_whole(s) || (s->settled && unsettle(g, s, e) != 0)))
 		cgroup_slot_close(g, s);
 	if (s->open)
 		return 0;
+	err_clear(e);
 	if (cgroup_slot_open(g, s->number, s, e) == 0)
 		return 0;
 	if (e->sys != ENOENT && e->sys != ENODEV)
@@ -396,14 +434,13 @@ void cgroup_slot_kill(struct cgroup_slot *s)
 		err_clear(&e);
 		(void)set(s, CF_FREEZE, "THAWED", &e);
 	}
-	/* each process is in all trees; pids may share that of memory */
-	cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
+	cgroup_kill_members(s->dirs[members_tree(s)]);
 }
 
 void cgroup_slot_kill_others(const struct cgroup_slot *s)
 {
 	if (s->open && get(s, CF_PIDS_NOW, "") > OWN_TASKS)
-		cgroup_kill_members(s->dirs[s->dirs[CG_PIDS] >= 0 ? CG_PIDS : CG_MEMORY]);
+		cgroup_kill_members(s->dirs[members_tree(s)]);
 }
 
 bool cgroup_slot_empty(const struct cgroup_slot *s)

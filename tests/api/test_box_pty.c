@@ -122,7 +122,7 @@ static void test_window_blocks_program(void)
 
 	open_box();
 	box.hold = true;
-	CU_ASSERT_EQUAL(rig_exec_pty(&box, "stty raw; head -c 1000000 /dev/zero", false), 0);
+	CU_ASSERT_EQUAL(rig_exec_pty(&box, "stty raw -echo; head -c 1000000 /dev/zero", false), 0);
 	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &box, 500), -1);
 	CU_ASSERT_EQUAL(box.out[0].len, AGENT_WINDOW_BYTES);
 	box.hold = false;

@@ -11,7 +11,7 @@ from benchlib import SCALE, NotHere, beside, bwrap, part, say, tool
 
 # of /proc/meminfo: what the kernel keeps for boxes
 KERNEL = ("Slab", "KernelStack", "PageTables", "Percpu")
-FILES_PER_BOX = 30
+FILES_PER_BOX = 16
 GROUP = ("memory.usage_in_bytes", "memory.kmem.usage_in_bytes", "memory.current")
 
 

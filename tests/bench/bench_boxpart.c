@@ -224,7 +224,8 @@ static int stand_up(const struct plan *plan, struct rig_box *boxes)
 {
 	for (uint64_t i = 0; i < plan->count; i++) {
 		char id[32];
-		struct box_wish wish = {.workspace = plan->disk != 0 ? id : NULL};
+		struct box_wish wish = {.shared_proc = true,
+					.workspace = plan->disk != 0 ? id : NULL};
 		struct box_reply r;
 		int64_t from;
 

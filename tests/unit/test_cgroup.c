@@ -856,6 +856,48 @@ static void test_removed(void)
 	close_all();
 }
 
+/* --- a box that lives long ------------------------------------------------------------------- */
+
+static unsigned int open_files(void)
+{
+	unsigned int count = 0;
+
+	for (int i = 0; i < CF__MAX; i++)
+		count += slot.files[i] >= 0;
+	for (int i = 0; i < CG__MAX; i++)
+		count += slot.tasks[i] >= 0;
+	return count;
+}
+
+/* It holds fewer descriptors, its counters and its end work, and the slot serves a next box. */
+static void settle_and_come_back(const char *limit)
+{
+	unsigned int before;
+
+	open_slot(0);
+	set_limits(500);
+	before = open_files();
+	cgroup_slot_settle(&slot);
+	CU_ASSERT_TRUE(open_files() * 3 < before * 2);
+	CU_ASSERT_TRUE(slot.files[CF_MEMORY_NOW] >= 0 && slot.files[CF_PIDS_NOW] >= 0);
+	CU_ASSERT_TRUE(slot.files[CF_FREEZE] >= 0 && slot.files[CF_CPU_USAGE] >= 0);
+	CU_ASSERT_EQUAL(cgroup_slot_ready(&groups, &slot, &error), 0);
+	CU_ASSERT_EQUAL(open_files(), before);
+	set_limits(500);
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, limit));
+	cgroup_slot_settle(&slot);
+}
+
+static void test_settled(void)
+{
+	start_v2();
+	settle_and_come_back("two/cordon-t/s0/pids.max=21\n");
+	close_all();
+	start_v1(true);
+	settle_and_come_back("pids/cordon-t/s0/pids.max=21\n");
+	close_all();
+}
+
 /* A slot whose old group could not be removed is not believed to have all processors. */
 static void test_left_over(void)
 {
@@ -886,6 +928,7 @@ static const struct test tests[] = {
     {"cgroup", "several mounts", test_several_mounts},
     {"cgroup", "odd lines", test_odd_lines},
     {"cgroup", "groups that somebody removed", test_removed},
+    {"cgroup", "a box that lives long", test_settled},
     {"cgroup", "a group that was left", test_left_over},
 };
 

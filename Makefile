@@ -218,7 +218,7 @@ docs: $(TOOLS) ## make docs/policy.md and docs/errors.md again from their tables
 	@$(BUILD)/tests/tools/errors doc >docs/errors.md
 
 # every fuzz_*.c for FUZZ_SECONDS, with clang's fuzzer; a crash leaves its input in build/fuzz
-FUZZ_SECONDS ?= 20
+FUZZ_SECONDS ?= 60
 FUZZERS := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SRC := $(BASE_SRC) $(CORE_SRC) $(HANDLERS_SRC) fcgi/router.c runners/exec/slot_file.c
 FUZZ_FLAGS := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -std=gnu17 $(CPPFLAGS) \
@@ -231,7 +231,7 @@ build/fuzz/%: build/fuzz/obj/tests/fuzz/%.o $(patsubst %.c,build/fuzz/obj/%.o,$(
 	@echo "  fuzz ld $@"
 	@clang-14 -fsanitize=fuzzer,address,undefined -o $@ $^ $(CORE_LIBS)
 -include $(shell find build/fuzz/obj -name '*.d' 2>/dev/null)
-fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (20)
+fuzz: $(FUZZERS) ## run every fuzz harness for FUZZ_SECONDS (60)
 	@for f in $(FUZZERS); do mkdir -p $$f.corpus; echo "  $$f"; \
 	  $$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ $$f.corpus tests/fuzz/seeds/$${f##*/fuzz_} >$$f.log 2>&1 || \
 	    { tail -n 30 $$f.log; exit 1; }; tail -n 1 $$f.log; done

@@ -251,7 +251,7 @@ install: all ## install below DESTDIR: programs, units, users, folders, sql, ngi
 	install -m 755 $(BUILD)/bin/cordonctl $(DESTDIR)/usr/bin/
 	install -m 755 $(addprefix $(BUILD)/bin/,cordon-fcgi cordon-gate cordon-runner cordon-box cordon-init) \
 	  $(DESTDIR)/usr/libexec/cordon/
-	install -m 644 systemd/*.service systemd/*.socket $(DESTDIR)/usr/lib/systemd/system/
+	install -m 644 systemd/*.service systemd/*.socket systemd/*.slice $(DESTDIR)/usr/lib/systemd/system/
 	install -m 644 systemd/cordon.sysusers $(DESTDIR)/usr/lib/sysusers.d/cordon.conf
 	install -m 644 systemd/cordon.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/cordon.conf
 	install -m 644 sql/*.sql $(SHARE)/sql/

@@ -1,7 +1,9 @@
 /*
  * doctor --leaks: what is ours on this host and what nothing explains: processes with an id of a
- * box, control groups that are not empty, agent sockets, boxes without a live run, mounts below our
- * folders, and folders of spool, staging and artifacts without a run.
+ * box (and with them their namespaces and ids), control groups that are not empty (empty ones are
+ * kept and used again), agent sockets, boxes without a live run, mounts below our folders, loop
+ * devices and images of workspaces without a sandbox, and folders of spool, staging and artifacts
+ * without a run.
  *
  * Boxes come and go while we look. So the processes and groups are read first, then cordon-box's
  * list, and what the list does not name counts only if it is still there afterwards.
@@ -28,6 +30,7 @@
 #define SUSPECTS_MAX  1024
 #define LIST_WAIT_US  (5 * CLOCK_US_PER_S)
 #define FRESH_S       3600
+#define WRITE_BACK_US (3 * CLOCK_US_PER_S)
 #define MOUNTS_BYTES  (1U << 20)
 #define COMMAND_BYTES 4096U
 
@@ -205,7 +208,7 @@ static void judge_processes(struct look *l)
 static bool group_has_processes(const char *path)
 {
 	scope_buf struct buf text = BUF_NONE;
-	char file[700];
+	char file[900];
 	struct err ignored = ERR_INIT;
 
 	(void)snprintf(file, sizeof(file), "%s/cgroup.procs", path);
@@ -213,17 +216,17 @@ static bool group_has_processes(const char *path)
 	return fd_read_file(AT_FDCWD, file, &text, &ignored) == 0 && text.len > 0;
 }
 
-/* <mount>/cordon-<instance>/s<slot> that has processes, but whose slot is not listed */
-static void judge_groups(struct look *l, const char *mount, enum mount_pass pass)
+/* <parent>/cordon-<instance>/s<slot> that has processes, but whose slot is not listed */
+static void judge_groups(struct look *l, const char *parent, enum mount_pass pass)
 {
-	char root[500];
+	char root[600];
 	DIR *top;
 	struct dirent *entry;
 
-	(void)snprintf(root, sizeof(root), "%s/cordon-%s", mount, l->instance);
+	(void)snprintf(root, sizeof(root), "%s/cordon-%s", parent, l->instance);
 	top = opendir(root);
 	while (top != NULL && (entry = readdir(top)) != NULL) {
-		char path[700];
+		char path[800];
 		struct err ignored = ERR_INIT;
 		uint64_t slot;
 
@@ -237,6 +240,26 @@ static void judge_groups(struct look *l, const char *mount, enum mount_pass pass
 			l->boxes[slot].busy = true;
 		else if (l->boxes[slot].busy && !l->boxes[slot].listed)
 			leak(l, "cgroup", path, "cordon-box has no box in this slot");
+	}
+	if (top != NULL)
+		(void)closedir(top);
+}
+
+/* In the hierarchy mounted there, or in a slice of it. */
+static void judge_hierarchy(struct look *l, const char *mount, enum mount_pass pass)
+{
+	DIR *top = opendir(mount);
+	struct dirent *entry;
+
+	judge_groups(l, mount, pass);
+	while (top != NULL && (entry = readdir(top)) != NULL) {
+		const char *dot = strrchr(entry->d_name, '.');
+		char slice[500];
+
+		if (dot == NULL || !str_equal(dot, ".slice"))
+			continue;
+		(void)snprintf(slice, sizeof(slice), "%s/%.64s", mount, entry->d_name);
+		judge_groups(l, slice, pass);
 	}
 	if (top != NULL)
 		(void)closedir(top);
@@ -274,7 +297,7 @@ static int judge_mounts(struct look *l, enum mount_pass pass, struct err *e)
 				leak(l, "mount", point, "nothing of ours is mounted there: umount");
 		} else if (strstr(line, " - cgroup ") != NULL ||
 			   strstr(line, " - cgroup2 ") != NULL) {
-			judge_groups(l, point, pass);
+			judge_hierarchy(l, point, pass);
 		}
 	}
 	return 0;
@@ -428,35 +451,63 @@ static int judge_workspaces(struct look *l, struct store *db, struct err *e)
 	return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Loop devices on such images, of workspaces that no box has. */
-static int judge_loops(struct look *l, struct err *e)
+/* True when nothing explains a loop device on that image ("<sandbox>", or with " (deleted)"). */
+static int loop_is_left(struct store *db, const char *image, struct err *e)
+{
+	int lives;
+
+	if (strstr(image, " (deleted)") != NULL)
+		return 1;
+	lives = sandbox_lives(db, image, false, e);
+	return lives < 0 ? -1 : lives == 0;
+}
+
+/* Loop devices on images of workspaces whose sandbox cannot have a box. One that was stopped just
+ * now is still written back: what is left must be there twice. */
+static int judge_loops(struct look *l, struct store *db, bool tell, bool *out_any, struct err *e)
 {
 	scope_buf struct buf text = BUF_NONE;
 	char root[600];
 	DIR *top = opendir("/sys/block");
 	struct dirent *entry;
+	int left = 0;
 
 	(void)snprintf(root, sizeof(root), "%s/workspaces", l->report->ctl->policy->paths.data);
 	if (top == NULL)
 		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open /sys/block");
 	buf_init(&text, COMMAND_BYTES);
-	while ((entry = readdir(top)) != NULL) {
+	while (left >= 0 && (entry = readdir(top)) != NULL) {
 		struct err none = ERR_INIT;
 		char path[300];
 
 		(void)snprintf(path, sizeof(path), "/sys/block/%.200s/loop/backing_file",
 			       entry->d_name);
 		buf_reset(&text);
-		/* "(deleted)" stands behind the name of an image that was removed in use */
 		if (!str_starts(entry->d_name, "loop") ||
 		    fd_read_file(AT_FDCWD, path, &text, &none) != 0 || !buf_ok(&text) ||
-		    !is_below(buf_text(&text), root) ||
-		    strstr(buf_text(&text), " (deleted)") == NULL)
+		    !is_below(buf_text(&text), root))
 			continue;
-		leak(l, "loop device", entry->d_name, "its image was removed: losetup -d");
+		text.data[strcspn(text.data, "\n")] = '\0';
+		left = loop_is_left(db, text.data + strlen(root) + 1, e);
+		*out_any |= left == 1;
+		if (left == 1 && tell)
+			leak(l, "loop device", entry->d_name,
+			     "no sandbox has its image in use: losetup -d /dev/<its name>");
 	}
 	(void)closedir(top);
-	return 0;
+	return left < 0 ? -1 : 0;
+}
+
+static int judge_loops_twice(struct look *l, struct store *db, struct err *e)
+{
+	bool any = false;
+
+	if (judge_loops(l, db, false, &any, e) != 0)
+		return -1;
+	if (!any)
+		return 0;
+	clock_sleep_us(WRITE_BACK_US);
+	return judge_loops(l, db, true, &any, e);
 }
 
 static int judge_all(struct look *l, struct store *db, struct boxclient *box, struct err *e)
@@ -482,9 +533,9 @@ static int judge_all(struct look *l, struct store *db, struct boxclient *box, st
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (judge_folder(l, db, kinds[i], e) != 0)
 			return -1;
-	if (judge_workspaces(l, db, e) != 0)
+	if (judge_loops_twice(l, db, e) != 0)
 		return -1;
-	return judge_loops(l, e);
+	return judge_workspaces(l, db, e);
 }
 
 int leaks_check(struct report *r, struct err *e)

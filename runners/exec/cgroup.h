@@ -108,6 +108,10 @@ int cpuset_prepare(int parent, int dir, struct err *e);
 int cgroups_probe(struct cgroups *g, struct err *e);
 /* The same by the text of a mountinfo file. */
 int cgroups_probe_text(struct cgroups *g, const char *mountinfo, struct err *e);
+/* Between probe and open: the instance's groups come below that slice of systemd's in every hierarchy
+ * (one name, "cordonboxes.slice"), whose limits the operator sets. It is made where systemd has not
+ * made it, and never removed. */
+int cgroups_enter_slice(struct cgroups *g, const char *name, struct err *e);
 
 struct cgroups_wish {
 	const char *instance;

@@ -589,6 +589,56 @@ static int delegate_top(const struct cgroups *g, struct err *e)
 	return delegate(dir, g->mounts[CG_UNIFIED], e);
 }
 
+/* --- a slice of systemd's --------------------------------------------------------------------- */
+
+static bool slice_ok(const char *name)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				      "0123456789:_.";
+	size_t length = strlen(name);
+
+	return length > strlen(".slice") && length <= 64 && name[0] != '.' &&
+	       strspn(name, allowed) == length && str_equal(name + length - 6, ".slice");
+}
+
+static int enter_slice(struct cgroups *g, enum cg_tree tree, const char *name, struct err *e)
+{
+	char *mount = g->mounts[tree];
+	size_t length = strlen(mount);
+	scope_close int parent = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	scope_close int dir = -1;
+	struct err ignored = ERR_INIT;
+
+	if (parent < 0)
+		return err_set(e, ERR_IO, errno, "open %s", mount);
+	if (mkdirat(parent, name, 0755) != 0 && errno != EEXIST)
+		return err_set(e, ERR_IO, errno, "mkdir %s in %s", name, mount);
+	dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_set(e, ERR_IO, errno, "open %s in %s", name, mount);
+	/* without it boxes have no cpusets, as on hosts that have none */
+	if (tree == CG_CPUSET)
+		(void)cpuset_prepare(parent, dir, &ignored);
+	if (length + strlen(name) + 2 > sizeof(g->mounts[tree]))
+		return err_set(e, ERR_LIMIT, 0, "the path of %s is too long", name);
+	(void)snprintf(mount + length, sizeof(g->mounts[tree]) - length, "/%s", name);
+	return 0;
+}
+
+int cgroups_enter_slice(struct cgroups *g, const char *name, struct err *e)
+{
+	if (!slice_ok(name))
+		return err_set(e, ERR_INVALID, 0,
+			       "a slice is one name of at most 64 of A-Za-z0-9:_. that ends with "
+			       ".slice, without a dash (a dash would nest it)");
+	if (delegate_top(g, e) != 0)
+		return -1;
+	for (enum cg_tree tree = 0; tree < CG__MAX; tree++)
+		if (g->mounts[tree][0] == '/' && enter_slice(g, tree, name, e) != 0)
+			return -1;
+	return 0;
+}
+
 /* What the instance's groups need before those of slots. */
 static int prepare_roots(struct cgroups *g, struct err *e)
 {

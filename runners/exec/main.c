@@ -60,14 +60,15 @@
 #define AGENT_NAME_BYTES  28 /* "/agents/1023-abcdefghijkl.sock" at most */
 
 static const char usage[] =
-    "usage: cordon-box --run-dir DIR --data-dir DIR --instance ID --limits FILE\n"
-    "                  [--uid NAME] [--init FILE] [--probe | --end-all] [--help]\n"
+    "usage: cordon-box --run-dir DIR --data-dir DIR --instance ID --limits FILE [--uid NAME]\n"
+    "                  [--init FILE] [--slice NAME] [--probe | --end-all] [--help]\n"
     "  --run-dir DIR    sockets: DIR/box/box.sock and DIR/agents/\n"
     "  --data-dir DIR   images and workspaces\n"
     "  --instance ID    1 to 32 of A-Za-z0-9_-; names the control groups\n"
     "  --limits FILE    ceilings, see below\n"
     "  --uid NAME       the only user that may send requests (default cordon-run)\n"
     "  --init FILE      the cordon-init program (default: beside cordon-box)\n"
+    "  --slice NAME     its groups come below that slice of systemd's (\"cordonboxes.slice\")\n"
     "  --probe          say what this host can do, and leave\n"
     "  --end-all        end every box of the instance, remove what is left, and leave\n"
     "TERM leaves live boxes running, for the next start; INT ends them all.\n";
@@ -172,6 +173,7 @@ static void loop(struct daemon *d)
 struct options {
 	const char *limits;
 	const char *caller;
+	const char *slice;
 	bool probe;
 	bool end_all;
 };
@@ -193,6 +195,7 @@ static int parse(int argc, char **argv, struct daemon *d, struct options *o, str
 	} texts[] = {
 	    {"--run-dir", &d->run_dir},   {"--data-dir", &d->data_dir}, {"--limits", &o->limits},
 	    {"--instance", &d->instance}, {"--uid", &o->caller},        {"--init", &d->init_path},
+	    {"--slice", &o->slice},
 	};
 
 	for (int i = 1; i < argc; i++) {
@@ -413,6 +416,7 @@ static int start(struct daemon *d, const struct options *o, struct err *e)
 	if (box_config_load(o->limits, &d->config, e) != 0 || find_caller(d, o->caller, e) != 0 ||
 	    open_init(d, e) != 0 || open_dirs(d, e) != 0 || open_signals(d, e) != 0 ||
 	    locks_take(d, e) != 0 || cgroups_probe(&d->groups, e) != 0 ||
+	    (o->slice != NULL && cgroups_enter_slice(&d->groups, o->slice, e) != 0) ||
 	    filter_build(&d->filter_fd, e) != 0 || open_slots(d, o->end_all, e) != 0)
 		return -1;
 	if (o->end_all)

@@ -324,6 +324,45 @@ static void test_int_leaves_nothing(void)
 	CU_ASSERT_EQUAL_FATAL(rig_start(&rig, SLOTS), 0);
 }
 
+/* The slot's group is below the slice. */
+static bool group_is(const char *slice, unsigned int slot)
+{
+	static const char *const trees[] = {"pids/", "memory/", ""};
+	char path[200];
+
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s%s/cordon-%s/s%u/memory.%s",
+			       trees[i], slice, rig.instance, slot,
+			       i == 2 ? "max" : "limit_in_bytes");
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void test_below_a_slice(void)
+{
+	struct box_reply reply;
+	char name[64];
+	int full = 0;
+
+	(void)snprintf(name, sizeof(name), "cordontest%ld.slice", (long)getpid());
+	CU_ASSERT_TRUE(rig_stop(&rig));
+	CU_ASSERT_EQUAL(setenv("CORDON_BOX_SLICE", name, 1), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_start(&rig, SLOTS), 0);
+	run("echo in a slice");
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "in a slice\n"));
+	CU_ASSERT_TRUE(group_is(name, box.slot));
+	CU_ASSERT_EQUAL(rig_groups_left(rig.instance), 0);
+	close_box(&reply);
+	CU_ASSERT_TRUE(reply.stats.cpu_us > 0);
+	CU_ASSERT_TRUE(rig_stop(&rig));
+	CU_ASSERT_EQUAL(unsetenv("CORDON_BOX_SLICE"), 0);
+	CU_ASSERT_TRUE(rig_remove_slice(name, &full) > 0);
+	CU_ASSERT_EQUAL(full, 0);
+	CU_ASSERT_EQUAL_FATAL(rig_start(&rig, SLOTS), 0);
+}
+
 static void test_zygote_death(void)
 {
 	struct box_limits limits;
@@ -395,6 +434,7 @@ static const struct test tests[] = {
     {"box_life", "a second instance is refused", test_second_instance_is_refused},
     {"box_life", "limits file refusals", test_limits_file_refusals},
     {"box_life", "INT leaves nothing", test_int_leaves_nothing},
+    {"box_life", "below a slice", test_below_a_slice},
     {"box_life", "zygote death", test_zygote_death},
 };
 

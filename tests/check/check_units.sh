@@ -13,18 +13,25 @@ fi
 status=0
 # systemd's own units and the programs that ours name
 for dir in usr/lib/systemd/system usr/bin bin; do mkdir -p "$root/$dir"; done
-for unit in network.target local-fs.target sockets.target multi-user.target basic.target sysinit.target shutdown.target; do
+for unit in network.target local-fs.target sockets.target multi-user.target basic.target sysinit.target shutdown.target slices.target; do
   printf '[Unit]\nDescription=%s\n' "$unit" >"$root/usr/lib/systemd/system/$unit"
 done
 printf '#!/bin/sh\n' >"$root/bin/kill"
 chmod 755 "$root/bin/kill"
-for unit in systemd/*.service systemd/*.socket; do
+for unit in systemd/*.service systemd/*.socket systemd/*.slice; do
   if ! out=$(systemd-analyze verify --root="$root" --recursive-errors=no --man=no "${unit##*/}" 2>&1); then
     printf '%s:\n%s\n' "$unit" "$out"
     status=1
   fi
 done
 if ! "$build/bin/cordonctl" --policy "$root/etc/cordon/policy.yaml" --check-config; then status=1; fi
+# boxes inherit the filter of cordon-box.service: it must let pass the families that theirs does
+for family in $(sed -nE 's/.*families\[\] = \{([A-Z0-9_, ]+)\}.*/\1/p' runners/exec/filter.c | tr -d ',') AF_NETLINK; do
+  if ! grep -qE "^RestrictAddressFamilies=.*\b$family\b" systemd/cordon-box.service; then
+    echo "cordon-box.service refuses $family, which boxes may use"
+    status=1
+  fi
+done
 # the same folders with the same modes in both places
 want=$(sed -nE 's|^d /run/cordon/([a-z-]+) +0?([0-7]+) +([a-z-]+) +([a-z-]+) .*|\1 \3 \4 \2|p' systemd/cordon.tmpfiles | sort)
 # shellcheck disable=SC2016

@@ -267,6 +267,65 @@ def leaks_are_found():
     check.equal(host("doctor", "--leaks").stdout, "nothing is left behind\n")
 
 
+def slot_group(slot):
+    """A folder of that slot's control group, in a hierarchy that takes processes."""
+    instance = os.path.basename(c.RUN_DIR)
+    for tree in ("pids", "memory", "unified", ""):
+        path = os.path.join("/sys/fs/cgroup", tree, "cordon-" + instance, "s%d" % slot)
+        if os.path.exists(os.path.join(path, "cgroup.procs")):
+            return path
+    return None
+
+
+@check.test
+def every_kind_of_leak_is_found():
+    """A mount, a loop device, the image of a workspace, a process in a control group, an agent socket, folders without a run."""
+    import socket
+    group = slot_group(61)
+    check.true(group is not None, "the stack's own groups")
+    mount = os.path.join(c.DATA_DIR, "leak-mount")
+    image = os.path.join(c.DATA_DIR, "workspaces", "x-leak")
+    name = os.path.join(c.RUN_DIR, "agents", "leak.sock")
+    folders = [os.path.join(c.DATA_DIR, kind, "leak-test", "01900000-0000-7000-8000-000000000000") for kind in ("spool", "staging", "artifacts")]
+    stray = subprocess.Popen(["sleep", "60"])
+    device = None
+    try:
+        os.mkdir(mount)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", mount], check=True)
+        with open(image, "wb") as file:
+            file.truncate(1 << 20)
+        device = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True).stdout.strip()
+        with open(os.path.join(group, "cgroup.procs"), "w") as file:
+            file.write(str(stray.pid))
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(name)
+        listener.close()
+        os.utime(name, (1, 1))
+        for folder in folders:
+            os.makedirs(folder)
+            os.utime(folder, (1, 1))
+        done = host("doctor", "--leaks", "--json", code=2)
+        found = sorted({item["name"] for item in as_json(done)})
+        check.equal(found, ["artifacts", "cgroup", "loop device", "mount", "socket", "spool", "staging", "workspace"])
+        check.true(all(item["remedy"] for item in as_json(done)), done.stdout)
+        details = " ".join(item["detail"] for item in as_json(done))
+        for word in (group, os.path.basename(device), mount, name, "x-leak"):
+            check.has(details, word)
+    finally:
+        stray.kill()
+        stray.wait()
+        if device is not None:
+            subprocess.run(["losetup", "--detach", device], check=False)
+        subprocess.run(["umount", mount], check=False)
+        for path in (image, name):
+            if os.path.lexists(path):
+                os.unlink(path)
+        for folder in [mount] + [f for folder in folders for f in (folder, os.path.dirname(folder))]:
+            if os.path.isdir(folder):
+                os.rmdir(folder)
+    check.equal(host("doctor", "--leaks").stdout, "nothing is left behind\n")
+
+
 def host_leaks(count):
     done = subprocess.run([CTL, "--policy", c.POLICY, "doctor", "--leaks", "--json"], capture_output=True, text=True, timeout=30)
     items = json.loads(done.stdout)

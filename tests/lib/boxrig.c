@@ -260,8 +260,13 @@ static int spawn_box(const struct rig *r, const char *run_name, const char *inst
 			(char *)(uintptr_t)limits,
 			options_text[4],
 			user,
-			(char *)(uintptr_t)mode,
+			NULL,
+			NULL,
+			NULL,
 			NULL};
+	size_t argc = 11;
+	char slice_option[] = "--slice";
+	char *slice = getenv("CORDON_BOX_SLICE");
 	struct proc_options options = PROC_OPTIONS_INIT;
 	struct err e = ERR_INIT;
 
@@ -271,6 +276,11 @@ static int spawn_box(const struct rig *r, const char *run_name, const char *inst
 	(void)snprintf(data, sizeof(data), "%s/data", r->dir);
 	if (mkdir(data, 0700) != 0 && errno != EEXIST)
 		return -1;
+	if (slice != NULL) {
+		argv[argc++] = slice_option;
+		argv[argc++] = slice;
+	}
+	argv[argc] = (char *)(uintptr_t)mode;
 	options.program = program;
 	options.argv = argv;
 	options.die_with_parent = true;
@@ -750,6 +760,22 @@ int rig_groups_left(const char *instance)
 
 		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", trees[i]);
 		count += count_names(path, name);
+	}
+	return count;
+}
+
+int rig_remove_slice(const char *name, int *out_full)
+{
+	char path[160];
+	int count = 0;
+
+	*out_full = 0;
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/sys/fs/cgroup/%s/%s", trees[i], name);
+		if (rmdir(path) == 0)
+			count++;
+		else if (errno != ENOENT)
+			*out_full += 1;
 	}
 	return count;
 }

@@ -13,8 +13,9 @@
  *
  * The instance id, the directory and the ids are private to the process. Needs root. The variable
  * CORDON_BOX_LIMITS may hold further lines for the limits file, with spaces between them.
- * CORDON_TEST_SLOW=N says that this machine is N times slower than others (an emulated one): bounds
- * of time, which are the machine's and not the program's, are that much wider.
+ * CORDON_BOX_SLICE may name a slice for it. CORDON_TEST_SLOW=N says that this machine is N times
+ *slower than others (an emulated one): bounds of time, which are the machine's and not the
+ *program's, are that much wider.
  */
 #ifndef CORDON_TESTS_BOXRIG_H
 #define CORDON_TESTS_BOXRIG_H
@@ -111,6 +112,8 @@ int rig_end_all(const struct rig *r);
 /* Control groups of an instance, processes with a word in their command line, mounts of the host.
  */
 int rig_groups_left(const char *instance);
+/* Removes that slice, wherever it is; out_full: how many still have groups in them. */
+int rig_remove_slice(const char *name, int *out_full);
 /* Removes the groups of those slots that no process is in; how many. */
 int rig_remove_groups(const char *instance, unsigned int slots);
 int rig_processes_left(const char *word);

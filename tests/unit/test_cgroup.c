@@ -856,6 +856,49 @@ static void test_removed(void)
 	close_all();
 }
 
+/* --- below a slice of systemd's --------------------------------------------------------------- */
+
+static void test_slice(void)
+{
+	static const char *const bad[] = {"",           ".slice",    "boxes",       "a/b.slice",
+					  "../x.slice", "a-b.slice", "boxes.slice/"};
+
+	fresh();
+	add_tree("two", v2_files, "cgroup2", "rw,nsdelegate");
+	expect_mode(BOX_MODE_V2);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_EQUAL(cgroups_enter_slice(&groups, bad[i], &error), -1);
+		err_clear(&error);
+	}
+	written[0] = '\0';
+	CU_ASSERT_EQUAL(cgroups_enter_slice(&groups, "cordonboxes.slice", &error), 0);
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, "two/cgroup.subtree_control=+pids\n"));
+	CU_ASSERT_EQUAL_FATAL(open_groups(), 0);
+	CU_ASSERT_PTR_NOT_NULL(
+	    strstr(written, "two/cordonboxes.slice/cgroup.subtree_control=+pids\n"));
+	CU_ASSERT_PTR_NOT_NULL(
+	    strstr(written, "two/cordonboxes.slice/cordon-t/memory.max=67108864\n"));
+	open_slot(0);
+	set_limits(500);
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, "two/cordonboxes.slice/cordon-t/s0/pids.max=21\n"));
+	close_all();
+	CU_ASSERT_TRUE(is_there("two/cordonboxes.slice"));
+	CU_ASSERT_FALSE(is_there("two/cordonboxes.slice/cordon-t"));
+
+	fresh();
+	add_v1(true);
+	expect_mode(BOX_MODE_V1);
+	put("cpuset/cpuset.cpus", "0-1,4\n");
+	CU_ASSERT_EQUAL(cgroups_enter_slice(&groups, "cordonboxes.slice", &error), 0);
+	CU_ASSERT_EQUAL_FATAL(open_groups(), 0);
+	open_slot(0);
+	set_limits(500);
+	CU_ASSERT_PTR_NOT_NULL(strstr(written, "pids/cordonboxes.slice/cordon-t/s0/pids.max=21\n"));
+	CU_ASSERT_PTR_NOT_NULL(
+	    strstr(written, "cpuset/cordonboxes.slice/cordon-t/s0/cpuset.cpus=0\n"));
+	close_all();
+}
+
 /* --- a box that lives long ------------------------------------------------------------------- */
 
 static unsigned int open_files(void)
@@ -928,6 +971,7 @@ static const struct test tests[] = {
     {"cgroup", "several mounts", test_several_mounts},
     {"cgroup", "odd lines", test_odd_lines},
     {"cgroup", "groups that somebody removed", test_removed},
+    {"cgroup", "below a slice", test_slice},
     {"cgroup", "a box that lives long", test_settled},
     {"cgroup", "a group that was left", test_left_over},
 };

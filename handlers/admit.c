@@ -4,6 +4,14 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
+const char *const admit_environment[ADMIT_ENVIRONMENT] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/workspace",
+    "LANG=C.UTF-8",
+    "TMPDIR=/tmp",
+    "USER=box",
+};
+
 const char *const admit_runtimes[] = {"docker",   "firecracker", "lima",
 				      "vz_linux", "vz_macos",    "seatbelt",
 				      "worktree", "namespace",   NULL};

@@ -37,6 +37,10 @@ int admit_run(const struct policy *policy, const struct admit_request *request,
 	      struct run_spec *spec, struct admitted *out, struct api_error *refusal,
 	      struct err *e);
 
+/* What every command has unless the caller says otherwise, as NAME=value. */
+#define ADMIT_ENVIRONMENT 5
+extern const char *const admit_environment[ADMIT_ENVIRONMENT];
+
 /* The names of all runtimes that face 1 knows, NULL at the end. */
 extern const char *const admit_runtimes[];
 

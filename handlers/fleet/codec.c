@@ -5,11 +5,13 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
-#define NAME_BYTES     255
-#define COMMAND_BYTES  LIMIT_COMMAND_ITEM_BYTES
-#define TIMEOUT_MAX_MS 86400000
-#define MEMORY_MAX_MB  (1 << 20)
-#define DISK_MAX_GB    16384
+#define NAME_BYTES      255
+#define COMMAND_BYTES   (LIMIT_COMMAND_ITEM_BYTES - 1) /* with its NUL what execve takes */
+#define TIMEOUT_MAX_MS  86400000
+#define METADATA_BYTES  65536
+#define MEMORY_LEAST_MB 64
+#define MEMORY_MAX_MB   (1 << 20)
+#define DISK_MAX_GB     16384
 
 static const struct field create_fields[] = {
     {"name", FIELD_TEXT, offsetof(struct fleet_body, name), .hi = NAME_BYTES},
@@ -23,7 +25,8 @@ static const struct field create_fields[] = {
 
 static const struct field resource_fields[] = {
     {"cpuCores", FIELD_NUMBER, offsetof(struct fleet_body, cpu_cores), .lo = 0, .hi = 1024},
-    {"memoryMB", FIELD_INT, offsetof(struct fleet_body, memory_mb), .lo = 1, .hi = MEMORY_MAX_MB},
+    {"memoryMB", FIELD_INT, offsetof(struct fleet_body, memory_mb), .lo = MEMORY_LEAST_MB,
+     .hi = MEMORY_MAX_MB},
     {"diskGB", FIELD_INT, offsetof(struct fleet_body, disk_gb), .lo = 1, .hi = DISK_MAX_GB},
 };
 
@@ -65,6 +68,11 @@ void fleet_decode_create(json_t *object, struct fleet_body *out, struct problems
 	if (out->cpu_cores.state == FIELD_SET && out->cpu_cores.value <= 0)
 		problems_add(p, "resources.cpuCores", "a number above 0",
 			     "resources.cpuCores must be above 0");
+	/* a list shows that of 100 sandboxes */
+	if (out->metadata.state == FIELD_SET &&
+	    json_dumpb(out->metadata.value, NULL, 0, JSON_COMPACT) > METADATA_BYTES)
+		problems_add(p, "metadata", NULL, "metadata may have at most %d bytes as JSON",
+			     METADATA_BYTES);
 }
 
 void fleet_decode_command(json_t *object, struct fleet_command_body *out, struct problems *p)

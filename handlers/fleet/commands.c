@@ -102,7 +102,8 @@ static void decode_and_run(struct handler_context *context, const struct http_re
 		reply_err(response, &face_fleet, request, &e);
 	else if (body.command.state != FIELD_SET || body.command.value[0] == '\0')
 		reply_fail(response, &face_fleet, 400, "INVALID_COMMAND",
-			   "command must be a shell command, not empty.",
+			   "command must be a shell command, not empty and of at most 131071 "
+			   "bytes.",
 			   json_pack("{s:O}", "fields", p.list));
 	else if (problems_any(&p))
 		fleet_fail_fields(response, &p);
@@ -158,11 +159,21 @@ static bool answer_failure(const struct run_row *row, struct http_response *resp
 		reply_fail(response, &face_fleet, 429, "RATE_LIMIT_EXCEEDED",
 			   "As many commands as a sandbox takes run in it. Try again later.",
 			   json_pack("{s:i}", "limit", SANDBOX_COMMANDS));
+	else if (str_equal(row->message, "box_lost"))
+		fleet_fail_state(response, "SANDBOX_NOT_RUNNING",
+				 "The sandbox ended before the command had; its error field says "
+				 "why.",
+				 SANDBOX_STOPPED, "running");
+	else if (str_equal(row->message, "canceled_by_user"))
+		reply_fail(response, &face_fleet, 409, "EXEC_CANCELED",
+			   "The command was canceled before its end.",
+			   json_pack("{s:s}", "runId", row->id));
 	else if (!run_phase_terminal(row->phase))
 		reply_fail(response, &face_fleet, 408, "EXEC_TIMEOUT",
 			   "The command has not ended; it goes on.",
 			   json_pack("{s:s}", "runId", row->id));
-	else if (str_equal(row->outcome, "failed"))
+	else if (str_equal(row->outcome, "failed") ||
+		 (row->phase != RUN_TIMED_OUT && !row->has_exit))
 		reply_fail(response, &face_fleet, 500, "SERVER_ERROR",
 			   "The command could not be carried out.",
 			   json_pack("{s:s, s:s}", "reason", row->message, "runId", row->id));

@@ -1,5 +1,6 @@
 #include "handlers/ops/op_sandbox.h"
 
+#include "handlers/admit.h"
 #include "runners/base/limits.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
@@ -323,11 +324,12 @@ static bool has_variable(char *const *list, size_t count, const char *variable)
 	return false;
 }
 
-/* The sandbox's variables that the command does not set itself. */
-static int add_environment(const struct run_spec *from, struct run_spec *to, struct err *e)
+/* Variables that the command does not have yet. */
+static int add_environment(const char *const *lines, size_t count, struct run_spec *to,
+			   struct err *e)
 {
 	size_t own = to->environment_count;
-	char **all = mem_zalloc(own + from->environment_count + 1, sizeof(*all));
+	char **all = mem_zalloc(own + count + 1, sizeof(*all));
 
 	if (all == NULL)
 		return err_set(e, ERR_NOMEM, 0, "environment");
@@ -335,10 +337,10 @@ static int add_environment(const struct run_spec *from, struct run_spec *to, str
 		all[i] = to->environment[i];
 	mem_free(to->environment);
 	to->environment = all;
-	for (size_t i = 0; i < from->environment_count; i++) {
-		if (has_variable(all, own, from->environment[i]))
+	for (size_t i = 0; i < count; i++) {
+		if (has_variable(all, own, lines[i]))
 			continue;
-		all[to->environment_count] = mem_dup(from->environment[i]);
+		all[to->environment_count] = mem_dup(lines[i]);
 		if (all[to->environment_count] == NULL)
 			return err_set(e, ERR_NOMEM, 0, "environment");
 		to->environment_count++;
@@ -369,7 +371,9 @@ int op_sandbox_exec(struct handler_context *context, const struct principal *cal
 	spec->result_bytes = context->policy->sandbox.output_bytes;
 	spec->startup_timeout_ms = context->policy->runs.default_startup_timeout_sec * 1000;
 	spec->cancel_grace_ms = context->policy->runs.cancel_grace_ms;
-	if (add_environment(&sandbox->spec, spec, e) != 0)
+	if (add_environment((const char *const *)sandbox->spec.environment,
+			    sandbox->spec.environment_count, spec, e) != 0 ||
+	    add_environment(admit_environment, ADMIT_ENVIRONMENT, spec, e) != 0)
 		return -1;
 	create->network = sandbox->spec.network;
 	return op_run_create(context, caller, create, out, e);

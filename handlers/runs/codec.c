@@ -103,30 +103,23 @@ static int fill_texts(const json_t *array, const char *name, size_t min_items, s
 	return 0;
 }
 
-/* What every box has unless the caller says otherwise. */
-static const char *const standard_environment[][2] = {
-    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-    {"HOME", "/workspace"},
-    {"LANG", "C.UTF-8"},
-    {"TMPDIR", "/tmp"},
-    {"USER", "box"},
-};
-
-static int add_variable(struct run_spec *spec, const char *name, const char *value, struct err *e)
+/* name: of that length. */
+static int add_variable(struct run_spec *spec, const char *name, size_t length, const char *value,
+			struct err *e)
 {
-	size_t size = strlen(name) + strlen(value) + 2;
+	size_t size = length + strlen(value) + 2;
 	char *text = mem_alloc(size);
 
 	if (text == NULL)
 		return err_set(e, ERR_NOMEM, 0, "env");
-	(void)snprintf(text, size, "%s=%s", name, value);
+	(void)snprintf(text, size, "%.*s=%s", (int)length, name, value);
 	spec->environment[spec->environment_count++] = text;
 	return 0;
 }
 
 static int fill_environment(json_t *env, struct run_spec *spec, struct problems *p, struct err *e)
 {
-	size_t room = json_object_size(env) + ARRAY_LEN(standard_environment) + 1;
+	size_t room = json_object_size(env) + ADMIT_ENVIRONMENT + 1;
 	size_t total = 0;
 	const char *name;
 	json_t *value;
@@ -138,11 +131,14 @@ static int fill_environment(json_t *env, struct run_spec *spec, struct problems 
 	spec->environment = mem_zalloc(room, sizeof(*spec->environment));
 	if (spec->environment == NULL)
 		return err_set(e, ERR_NOMEM, 0, "env");
-	for (size_t i = 0; i < ARRAY_LEN(standard_environment); i++)
-		if (json_object_get(env, standard_environment[i][0]) == NULL &&
-		    add_variable(spec, standard_environment[i][0], standard_environment[i][1], e) !=
-			0)
+	for (size_t i = 0; i < ADMIT_ENVIRONMENT; i++) {
+		const char *line = admit_environment[i];
+		size_t length = strcspn(line, "=");
+
+		if (json_object_getn(env, line, length) == NULL &&
+		    add_variable(spec, line, length, line + length + 1, e) != 0)
 			return -1;
+	}
 	json_object_foreach (env, name, value) {
 		const char *text = json_text(value);
 
@@ -152,7 +148,7 @@ static int fill_environment(json_t *env, struct run_spec *spec, struct problems 
 			continue;
 		}
 		total += strlen(name) + strlen(text);
-		if (add_variable(spec, name, text, e) != 0)
+		if (add_variable(spec, name, strlen(name), text, e) != 0)
 			return -1;
 	}
 	if (total > LIMIT_MAP_BYTES)

@@ -156,8 +156,9 @@ const struct policy_key policy_keys[] = {
 	   "namespace docker microvm firecracker lima vz_linux vz_macos seatbelt worktree",
 	   "namespace", "Runtime of a request that names none."),
 
-    NUMBER("box.uid_base", box.uid_base, "", 0, 0xFF000000, "0",
-	   "First of the 2^22 user ids that boxes use, a multiple of 65536; 0: not set."),
+    NUMBER("box.uid_base", box.uid_base, "", 65536, 0xFF000000, "268435456",
+	   "First of the user ids that boxes use, 65536 for each of box.slots_max; a multiple of "
+	   "65536."),
     NUMBER("box.host_reserve_mb", box.host_reserve_mb, "MiB", 0, MIB_MAX, "2048",
 	   "Memory of the host that boxes never get."),
     NUMBER("box.slots_max", box.slots_max, "boxes", 1, 1024, "256", "Boxes at one time."),

@@ -202,6 +202,5 @@ void policy_box_limits(const struct policy *policy, struct buf *out)
 	buf_addf(out, "slots=%" PRId64 "\nhost_reserve_mb=%" PRId64 "\nusr_local=%d\n",
 		 policy->box.slots_max, policy->box.host_reserve_mb, policy->box.usr_local ? 1 : 0);
 	/* 0: cordon-box's own default */
-	if (policy->box.uid_base > 0)
-		buf_addf(out, "uid_base=%" PRId64 "\n", policy->box.uid_base);
+	buf_addf(out, "uid_base=%" PRId64 "\n", policy->box.uid_base);
 }

@@ -151,7 +151,7 @@ static bool slot_of_pid(const struct policy *policy, pid_t pid, uint32_t *out_sl
 	uint64_t base = (uint64_t)policy->box.uid_base;
 
 	(void)snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
-	if (base == 0 || stat(path, &info) != 0 || info.st_uid < base ||
+	if (stat(path, &info) != 0 || info.st_uid < base ||
 	    info.st_uid >= base + (uint64_t)policy->box.slots_max * IDS_PER_SLOT)
 		return false;
 	/* a dead one that its new parent has not reaped yet (cordon-box was killed) holds nothing

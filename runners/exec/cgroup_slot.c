@@ -11,7 +11,8 @@
 #define CPU_PERIOD_US 100000U
 /* init itself */
 #define OWN_TASKS         1U
-#define THAW_EACH         50U /* tries to freeze */
+#define CHARGED_MOST      (UINT64_C(8) << 20) /* kept groups may hold that much */
+#define THAW_EACH         50U                 /* tries to freeze */
 #define CPUS_UNKNOWN      UINT32_MAX
 #define SOCKET_BYTES_MOST (UINT64_C(16) << 20) /* of socket buffers in one box */
 
@@ -215,12 +216,6 @@ void cgroup_slot_close(const struct cgroups *g, struct cgroup_slot *s)
 	s->open = false;
 }
 
-void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s)
-{
-	if (g->mode == BOX_MODE_V2 || s->spoiled)
-		cgroup_slot_close(g, s);
-}
-
 /* --- values --------------------------------------------------------------------------------- */
 
 static int set(const struct cgroup_slot *s, enum cg_file file, const char *text, struct err *e)
@@ -271,6 +266,14 @@ static uint64_t get(const struct cgroup_slot *s, enum cg_file file, const char *
 	for (p += strlen(key); *p >= '0' && *p <= '9'; p++)
 		value = value * 10 + (uint64_t)(*p - '0');
 	return value;
+}
+
+void cgroup_slot_rest(const struct cgroups *g, struct cgroup_slot *s)
+{
+	/* what is still charged, the page cache of a workspace, would have to be written back and
+	 * taken away when a next box has a lower limit: seconds, in our one thread */
+	if (g->mode == BOX_MODE_V2 || s->spoiled || get(s, CF_MEMORY_NOW, "") > CHARGED_MOST)
+		cgroup_slot_close(g, s);
 }
 
 static uint64_t cpu_us(const struct cgroups *g, const struct cgroup_slot *s)

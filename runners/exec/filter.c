@@ -27,6 +27,9 @@
  *	ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd, process_madvise
  *			reach into other processes; debuggers do not work in a box
  *	io_uring_*	a second way to most calls that no filter sees, and a long list of holes
+ *	io_setup and its like
+ *			their number is limited for the whole host (fs.aio-max-nr): one box could
+ *			use up all; they do not exist (ENOSYS), and programs fall back
  *	userfaultfd	stops the kernel at a chosen point, the helper of most race exploits
  *	add_key, request_key, keyctl
  *			keyrings are not namespaced by user alone
@@ -139,12 +142,6 @@ static const char *const allowed[] = {
     "inotify_init",
     "inotify_init1",
     "inotify_rm_watch",
-    "io_cancel",
-    "io_destroy",
-    "io_getevents",
-    "io_pgetevents",
-    "io_setup",
-    "io_submit",
     "ioprio_get",
     "ioprio_set",
     "kill",
@@ -387,11 +384,15 @@ static int allow_names(scmp_filter_ctx ctx, struct err *e)
 static int allow_arguments(scmp_filter_ctx ctx, struct err *e)
 {
 	static const unsigned int families[] = {AF_UNIX, AF_INET, AF_INET6};
+	static const int missing[] = {SCMP_SYS(clone3),       SCMP_SYS(io_setup),
+				      SCMP_SYS(io_destroy),   SCMP_SYS(io_submit),
+				      SCMP_SYS(io_getevents), SCMP_SYS(io_pgetevents),
+				      SCMP_SYS(io_cancel)};
 	int result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
 				      SCMP_A0(SCMP_CMP_MASKED_EQ, NAMESPACE_FLAGS, 0));
 
-	if (result == 0)
-		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	for (size_t i = 0; i < ARRAY_LEN(missing) && result == 0; i++)
+		result = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), missing[i], 0);
 	for (size_t i = 0; i < ARRAY_LEN(families) && result == 0; i++)
 		result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
 					  SCMP_A0(SCMP_CMP_EQ, families[i]));

@@ -60,7 +60,8 @@ static int apply_limits(const struct agent_exec *spec)
 		return -1;
 	if (spec->nproc != 0 && limit(RLIMIT_NPROC, spec->nproc) != 0)
 		return -1;
-	return limit(RLIMIT_CORE, spec->core_bytes);
+	/* 1 for none: a core_pattern that is a pipe would start its program with 0 too (core(5)) */
+	return limit(RLIMIT_CORE, spec->core_bytes == 0 ? 1 : spec->core_bytes);
 }
 
 static int become_user(uint32_t uid, uint32_t gid)

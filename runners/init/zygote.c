@@ -7,12 +7,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS)
 
@@ -129,12 +132,27 @@ static int write_map(pid_t pid, const char *name, uint32_t base)
 	return 0;
 }
 
+/*
+ * Whose the next user namespace is. What the kernel counts for each user (inotify instances, queued
+ * signals, timers, locked memory) is counted for the owner of a user namespace too: were that root,
+ * one box could use up what all boxes and the host's root have. So it is the last id of the box's
+ * own range. Capabilities stay (SECBIT_NO_SETUID_FIXUP, which the new namespace resets).
+ */
+static int act_as(uid_t uid)
+{
+	if (setresuid((uid_t)-1, uid, (uid_t)-1) != 0)
+		return -1;
+	/* a change of ids clears it */
+	return prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 /* Clones the child and gives it its ids; the child never comes back from here. */
 static void clone_box(struct build_job *job, struct zygote_reply *reply, int *out_pidfd)
 {
 	int group = (job->request.flags & ZYGOTE_HAS_GROUP) != 0 ? job->fds[ZYGOTE_FD_GROUP] : -1;
 	uint64_t net = CLONE_NEWNET;
 	int ids[2];
+	int failed;
 	pid_t pid;
 
 	/* the child could not enter it, having no rights outside its user namespace: we do, and it
@@ -153,6 +171,13 @@ static void clone_box(struct build_job *job, struct zygote_reply *reply, int *ou
 		reply->sys = errno;
 		return;
 	}
+	if (act_as(job->request.uid_base + ZYGOTE_IDS - 1) != 0) {
+		reply->stage = ZYGOTE_STAGE_IDS;
+		reply->sys = errno;
+		(void)close(ids[0]);
+		(void)close(ids[1]);
+		return;
+	}
 	/* CLONE_PARENT: cordon-box itself is the parent, so boxes outlive their zygote */
 	pid = ksys_clone3(NAMESPACES | CLONE_PARENT | net, 0, group, out_pidfd);
 	if (pid == 0) {
@@ -160,9 +185,12 @@ static void clone_box(struct build_job *job, struct zygote_reply *reply, int *ou
 		job->ids_ready = ids[0];
 		build_and_serve(job);
 	}
+	failed = errno;
+	if (act_as(0) != 0)
+		_exit(74); /* never go on as another */
 	if (pid < 0) {
 		reply->stage = ZYGOTE_STAGE_CLONE;
-		reply->sys = errno;
+		reply->sys = failed;
 	} else if (write_map(pid, "uid_map", job->request.uid_base) != 0 ||
 		   write_map(pid, "gid_map", job->request.uid_base) != 0) {
 		reply->stage = ZYGOTE_STAGE_IDS;
@@ -248,8 +276,10 @@ static void serve_one(int socket)
 
 void zygote_run(int socket)
 {
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)prctl(PR_SET_DUMPABLE, 0);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
+	    prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) != 0)
+		_exit(74);
 	for (;;)
 		serve_one(socket);
 }

@@ -104,8 +104,11 @@ void exec_saved(struct task *task)
 
 bool exec_asks_usage(const struct task *task)
 {
-	return task->stop == STOP_NONE && task->exited && task->exit.how == AGENT_SIGNALED &&
-	       task->exit.code == SIGKILL;
+	if (task->stop != STOP_NONE || !task->exited)
+		return false;
+	if (task->exit.how == AGENT_EXITED)
+		return task->exit.code == 128 + SIGKILL; /* a shell tells so of its child */
+	return task->exit.how == AGENT_SIGNALED && task->exit.code == SIGKILL;
 }
 
 void exec_blame_memory(struct task *task, const struct box_reply *reply)
@@ -114,7 +117,8 @@ void exec_blame_memory(struct task *task, const struct box_reply *reply)
 
 	if (s == NULL)
 		return;
-	task->exec_oom = reply->stats.oom_kills > s->oom_kills;
+	if (reply->stats.oom_kills > s->oom_kills)
+		task->exec_oom_kills = reply->stats.oom_kills - s->oom_kills;
 	s->oom_kills = reply->stats.oom_kills;
 }
 

@@ -24,7 +24,7 @@ static void set_exit(struct run_result *r, int64_t code)
 
 static bool out_of_memory(const struct task *task)
 {
-	return task->exec_oom || (task->has_stats && task->stats.oom_kills > 0);
+	return task->exec_oom_kills > 0 || (task->has_stats && task->stats.oom_kills > 0);
 }
 
 /* The command ended by itself, or by a signal that was not ours. */
@@ -163,7 +163,7 @@ static char *usage_text(const struct task *task)
 	put(usage, "peak_rss_mb", (int64_t)((peak_bytes + MIB - 1) / MIB), &bad);
 	put(usage, "log_bytes", (int64_t)task->output.kept_bytes, &bad);
 	put(usage, "artifact_bytes", (int64_t)task->collection.done_bytes, &bad);
-	put_if(usage, "oom_kills", (int64_t)s->oom_kills, &bad);
+	put_if(usage, "oom_kills", (int64_t)(own ? task->exec_oom_kills : s->oom_kills), &bad);
 	put_if(usage, "pids_limit_hits", (int64_t)s->pids_limit_hits, &bad);
 	if (task->output.truncated) {
 		put(usage, "log_truncated", 1, &bad);

@@ -14,14 +14,16 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
-#define START_US       (30 * CLOCK_US_PER_S)
-#define END_US         (60 * CLOCK_US_PER_S)
-#define AGAIN_US       (50 * CLOCK_US_PER_MS)
-#define CREATE_MS      20000U
-#define DESTROY_MS     20000U
-#define WHAT_WORKSPACE 0U
-#define WHAT_CREATE    1U
-#define WHAT_DESTROY   2U
+#define START_US        (30 * CLOCK_US_PER_S)
+#define END_US          (60 * CLOCK_US_PER_S)
+#define AGAIN_US        (50 * CLOCK_US_PER_MS)
+#define CREATE_MS       20000U
+#define DESTROY_MS      20000U
+#define TMP_INODES      65536U
+#define WORKSPACE_TRIES 3U
+#define WHAT_WORKSPACE  0U
+#define WHAT_CREATE     1U
+#define WHAT_DESTROY    2U
 
 struct sandbox_op *sandbox_op_of(struct supervisor *sup, const char *sandbox)
 {
@@ -163,7 +165,9 @@ static void send_create(struct sandbox_op *op)
 	/* the tmpfs that waits in the box is covered; it is a small one then */
 	if (op->spec.persistent) {
 		limits.workspace_bytes = 1U << 20;
-		limits.workspace_inodes = 64;
+		/* of /tmp and /dev/shm too */
+		if (limits.workspace_inodes > TMP_INODES)
+			limits.workspace_inodes = TMP_INODES;
 	}
 	op->state = OP_CREATE;
 	if (boxclient_make(&op->sup->box, op->serial * 4 + WHAT_CREATE, &wish, &e) != 0)
@@ -282,6 +286,9 @@ static void workspace_done(struct sandbox_op *op, const struct box_reply *reply)
 		op_end(op, true, "");
 	} else if (!start && reply->code == BOX_ERR_BUSY) {
 		again(op, OP_WORKSPACE_AGAIN); /* the last bytes are being written back */
+	} else if (reply->code == BOX_ERR_FAILED && op->workspace_tries < WORKSPACE_TRIES) {
+		op->workspace_tries++; /* the keeper of the workspace died */
+		again(op, OP_WORKSPACE_AGAIN);
 	} else {
 		log_event(LOG_ERROR, "sandbox_workspace", "sandbox=%s code=%s errno=%d text=\"%s\"",
 			  op->spec.sandbox, box_code_name((enum box_code)reply->code), reply->sys,

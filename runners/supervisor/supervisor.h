@@ -113,6 +113,7 @@ struct sandbox_op {
 	enum sandbox_op_state state;
 	int64_t deadline_us;
 	int64_t retry_us;
+	unsigned int workspace_tries;
 };
 
 struct task {
@@ -139,9 +140,9 @@ struct task {
 	struct agent_exit exit;
 	struct box_stats stats;
 	bool has_stats;
-	bool exec_oom;     /* in a sandbox: it was killed for memory */
-	bool handed;       /* the result is with the SQL thread */
-	bool store_failed; /* the spool or the artifacts could not be written */
+	uint64_t exec_oom_kills; /* in a sandbox: for memory, since the last command that asked */
+	bool handed;             /* the result is with the SQL thread */
+	bool store_failed;       /* the spool or the artifacts could not be written */
 	int64_t startup_deadline_us;
 	int64_t run_deadline_us;  /* 0: not running */
 	int64_t term_deadline_us; /* after TERM of a cancel: when KILL follows; 0 none */

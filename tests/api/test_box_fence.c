@@ -14,6 +14,8 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -205,9 +207,69 @@ static void test_foreign_user_is_refused(void)
 	CU_ASSERT_EQUAL(chmod(path, 0660), 0);
 }
 
+/* --- what the kernel counts for a user ---------------------------------------------------------
+ */
+
+/* Takes all inotify instances and queued signals that it gets, and says how many; then holds. */
+static const char greedy[] =
+    "exec python3 -c '\n"
+    "import ctypes, os, signal, sys, time\n"
+    "c = ctypes.CDLL(None, use_errno=True)\n"
+    "n = sum(c.inotify_init() >= 0 for _ in range(200))\n"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, {40})\n"
+    "s = 0\n"
+    "while s < 200000 and c.sigqueue(os.getpid(), 40, ctypes.c_void_p()) == 0:\n"
+    "    s += 1\n"
+    "aio = ctypes.c_ulong(0)\n"
+    "c.syscall(206 if os.uname().machine == \"x86_64\" else 0, 1, ctypes.byref(aio))\n"
+    "print(n > 0, s > 0, ctypes.get_errno() == 38, flush=True)\n"
+    "time.sleep(float(sys.argv[1]))' ";
+
+static int start_greedy(struct rig_box *b, const char *seconds)
+{
+	char shell[] = "/bin/sh";
+	char option[] = "-c";
+	char script[2048];
+	char *argv[] = {shell, option, script, NULL};
+
+	(void)snprintf(script, sizeof(script), "%s%s", greedy, seconds);
+	return rig_exec(b, argv, false);
+}
+
+static void test_counters_are_its_own(void)
+{
+	static struct rig_box other;
+	union sigval value = {.sival_int = 0};
+	const struct timespec wait = {.tv_sec = 2};
+	sigset_t set;
+	int fd;
+
+	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, &box, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_create(&rig, &other, NULL), 0);
+	CU_ASSERT_EQUAL(start_greedy(&box, "60"), 0);
+	for (int i = 0; i < 200 && !rig_out_has(&box, 0, "\n"); i++)
+		(void)rig_wait_exit(&rig, &box, 100);
+	CU_ASSERT_TRUE(rig_out_is(&box, 0, "True True True\n"));
+	/* the first one has all it can get: neither another box nor the host's root feels it */
+	CU_ASSERT_EQUAL(start_greedy(&other, "0"), 0);
+	CU_ASSERT_EQUAL(rig_wait_exit(&rig, &other, 20000), 0);
+	CU_ASSERT_TRUE(rig_out_is(&other, 0, "True True True\n"));
+	fd = inotify_init();
+	CU_ASSERT_TRUE(fd >= 0);
+	(void)close(fd);
+	CU_ASSERT_EQUAL(sigemptyset(&set), 0);
+	CU_ASSERT_EQUAL(sigaddset(&set, SIGRTMIN + 6), 0);
+	CU_ASSERT_EQUAL(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+	CU_ASSERT_EQUAL(sigqueue(getpid(), SIGRTMIN + 6, value), 0);
+	CU_ASSERT_EQUAL(sigtimedwait(&set, NULL, &wait), SIGRTMIN + 6);
+	CU_ASSERT_EQUAL(rig_destroy(&rig, &other, NULL), 0);
+	CU_ASSERT_EQUAL(rig_destroy(&rig, &box, NULL), 0);
+}
+
 static const struct test tests[] = {
     {"box_fence", "B22 inside", test_b22_inside},
     {"box_fence", "B22 outside", test_b22_outside},
+    {"box_fence", "counters are the box's own", test_counters_are_its_own},
     {"box_fence", "a foreign user is refused", test_foreign_user_is_refused},
 };
 

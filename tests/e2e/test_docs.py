@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import check  # noqa: E402
 import cordon as c  # noqa: E402,F401
 
-PASTED = ("docs/quick-start.md", "docs/faces/runs.md")
+PASTED = ("docs/quick-start.md", "docs/faces/runs.md", "docs/faces/fleet.md")
 
 
 def read(name):
@@ -46,6 +46,14 @@ def face_runs():
     ids = re.findall(r"^([0-9a-f]{8}-[0-9a-f-]{27})$", out, re.M)
     check.equal(len(ids), 2)
     check.equal(ids[0], ids[1], "the same key gives the same run")
+
+
+@check.test
+def face_fleet():
+    out = paste(PASTED[2])
+    for word in ('"status":"running"', '"stdout":"4\\nhello\\n"' if os.cpu_count() >= 4 else '\\nhello\\n"', '"exitCode":3', '"status":"stopped"',
+                 '"stdout":"hello\\n"', '"sandboxes":[', '"outcome":"destroyed"'):
+        check.has(out, word)
 
 
 @check.test

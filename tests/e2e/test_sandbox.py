@@ -80,6 +80,41 @@ def host_processes(text):
     return found
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def first_process(pid):
+    """Pid 1 of that process's box, as the host sees it: the last of its parents with an id of a box."""
+    ids = c.box_ids()
+    while True:
+        above = parent_of(pid)
+        if os.stat(f"/proc/{above}").st_uid not in ids:
+            return pid
+        pid = above
+
+
+def keepers():
+    """The children of cordon-box that are cordon-box still."""
+    daemon, found = c.program_pid("cordon-box"), []
+    with open(f"/proc/{daemon}/task/{daemon}/children") as file:
+        for word in file.read().split():
+            try:
+                if os.path.basename(os.readlink(f"/proc/{word}/exe")) == "cordon-box":
+                    found.append(int(word))
+            except OSError:
+                pass
+    return found
+
+
+def runs_in(box):
+    """Face 1 lists no commands of sandboxes: the database does."""
+    done = subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", os.path.join(c.RUN_DIR, "db", "mariadb.sock"), "cordon",
+                           "-e", "SELECT id FROM run WHERE sandbox_id = '%s'" % box["id"]], capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.split()
+
+
 # --- the life ----------------------------------------------------------------------------------
 
 
@@ -159,7 +194,7 @@ def output_is_exact():
 def refusals_of_create():
     for body, field in (({"name": 7}, "name"), ({"name": "x" * 300}, "name"), ({"resources": []}, "resources"),
                         ({"resources": {"cpuCores": 0}}, "resources.cpuCores"), ({"resources": {"cpuCores": "2"}}, "resources.cpuCores"),
-                        ({"resources": {"memoryMB": 0}}, "resources.memoryMB"), ({"resources": {"diskGB": 1.5}}, "resources.diskGB"),
+                        ({"resources": {"memoryMB": 0}}, "resources.memoryMB"), ({"resources": {"memoryMB": 63}}, "resources.memoryMB"), ({"resources": {"diskGB": 1.5}}, "resources.diskGB"),
                         ({"env": {"a b": "x"}}, "env"), ({"env": {"A": 1}}, "env"), ({"env": {"1A": "x"}}, "env"),
                         ({"maxLifetimeSeconds": 0}, "maxLifetimeSeconds"), ({"ephemeral": "yes"}, "ephemeral"), ({"metadata": "m"}, "metadata")):
         got = error(c.request("POST", BASE, body), (400, "INVALID_REQUEST"))
@@ -250,6 +285,12 @@ def out_of_memory_is_named():
     # the next one that is killed is not blamed on memory
     answer = command(box, "kill -9 $$")
     check.equal(c.get_run(answer.json()["runId"])["message"], "signal=SIGKILL")
+    # a child of the shell: the shell says 137 and ends by itself, the count says why
+    answer = command(box, "python3 -c 'x = bytearray(300 << 20)'; exit $?")
+    run = c.get_run(answer.json()["runId"])
+    check.equal((answer.json()["result"]["exitCode"], run["message"], run["resource_usage"].get("oom_kills")), (137, "exit=137", 1))
+    run = c.get_run(command(box, "exit 137").json()["runId"])
+    check.equal((run["message"], "oom_kills" in run["resource_usage"]), ("exit=137", False))
     check.equal(says(box, "echo lives"), "lives\n")
     delete(box)
 
@@ -263,6 +304,84 @@ def disk_ends():
     check.equal(rest, "x\n")
     check.has(got["stderr"], "No space left")
     delete(box)
+
+
+@check.test
+def tmp_holds_many_files():
+    """Of a sandbox with a workspace too: /tmp and /dev/shm had 63 names once."""
+    for box in (create(), create(ephemeral=True)):
+        for folder in ("/tmp", "/dev/shm", "/workspace"):
+            check.equal(says(box, "cd %s && seq 1000 | xargs touch && ls | wc -l" % folder), "1000\n", folder)
+        delete(box)
+
+
+@check.test
+def environment_is_that_of_runs():
+    box = create(env={"LANG": "C", "OWN": "1"})
+    got = dict(line.split("=", 1) for line in says(box, "env", env={"USER": "me"}).splitlines())
+    wanted = {"HOME": "/workspace", "TMPDIR": "/tmp", "LANG": "C", "OWN": "1", "USER": "me"}
+    check.equal({name: got.get(name) for name in wanted}, wanted)
+    check.has(got["PATH"], "/usr/bin")
+    delete(box)
+
+
+@check.test
+def canceled_command_is_no_success():
+    box = create()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(command(box, "sleep 4714; echo never")))
+    thread.start()
+    check.wait_for(lambda: host_processes("4714"), 10, "the command")
+    found = runs_in(box)
+    check.equal(len(found), 1)
+    check.equal(c.request("POST", "%s/runs/%s/cancel" % (c.BASE, found[0])).status, 200)
+    thread.join()
+    check.equal((answers[0].status, answers[0].json()["error"]["code"], answers[0].json()["runId"]), (409, "EXEC_CANCELED", found[0]))
+    delete(box)
+
+
+@check.test
+def box_that_dies_under_a_command_is_a_conflict():
+    """Pid 1 is killed by the kernel for memory, or by the host."""
+    box = create()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(command(box, "sleep 4715")))
+    thread.start()
+    check.wait_for(lambda: host_processes("4715"), 10, "the command")
+    os.kill(first_process(host_processes("4715")[0]), signal.SIGKILL)
+    thread.join()
+    check.equal((answers[0].status, answers[0].json()["error"]["code"]), (409, "SANDBOX_NOT_RUNNING"))
+    check.wait_for(lambda: status(box) == "stopped", 5, "the sandbox to be stopped")
+    delete(box)
+
+
+@check.test
+def keeper_that_dies_is_no_failed_delete():
+    for number in range(12):
+        box = create()
+        answers = []
+        thread = threading.Thread(target=lambda box=box: answers.append(c.request("DELETE", path(box))))
+        thread.start()
+        time.sleep(0.001 * number)
+        for pid in keepers()[:1]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        thread.join()
+        check.equal(answers[0].status, 200, answers[0].body)
+
+
+@check.test
+def lists_of_large_metadata_are_answered():
+    text = "x" * 65000
+    boxes = [create(metadata={"text": text}, ephemeral=True) for _ in range(8)]
+    listed = c.request("GET", BASE).json()["sandboxes"]
+    check.equal(sum(box.get("metadata") == {"text": text} for box in listed), 8)
+    for box in boxes:
+        delete(box)
+    refused = c.request("POST", BASE, {"metadata": {"text": "x" * 65536}})
+    check.equal((refused.status, refused.json()["error"]["fields"][0]["field"]), (400, "metadata"))
 
 
 @check.test
@@ -410,9 +529,7 @@ def a_box_that_dies_is_told():
     box = create()
     says(box, "echo kept > f; setsid sleep 4713 > /dev/null 2>&1 &")
     pid = host_processes("4713")[0]
-    # pid 1 of that box is the parent of what lost its own
-    with open(f"/proc/{pid}/stat") as file:
-        os.kill(int(file.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+    os.kill(first_process(pid), signal.SIGKILL)
     check.wait_for(lambda: status(box) == "stopped", 5, "the loss to be told")
     check.equal(c.request("GET", path(box)).json()["error"], "box_lost")
     check.equal(host_processes("4713"), [])

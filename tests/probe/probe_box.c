@@ -24,6 +24,7 @@
 #include <sys/mount.h>
 #include <sys/personality.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -145,6 +146,7 @@ static void identity(void)
 {
 	char text[8192];
 	static const char *const caps[] = {"CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"};
+	struct rlimit core;
 	char oom[32];
 
 	slurp("/proc/self/status", text, sizeof(text));
@@ -159,6 +161,9 @@ static void identity(void)
 	check("uid 1000", getuid() == 1000 && geteuid() == 1000 && getgid() == 1000, "other ids");
 	slurp("/proc/self/oom_score_adj", oom, sizeof(oom));
 	check("oom_score_adj 1000", atoi(oom) == 1000, oom);
+	/* 0 would not stop a program that core_pattern pipes to */
+	check("RLIMIT_CORE 1",
+	      getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_cur == 1 && core.rlim_max == 1, "");
 	slurp("/proc/self/cgroup", text, sizeof(text));
 	check("cgroup names hidden", strstr(text, "cordon") == NULL && strstr(text, "..") == NULL,
 	      text);

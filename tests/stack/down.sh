@@ -18,11 +18,13 @@ loop_pid() { lock_is_held "$PIDS/$1.loop" && cat "$PIDS/$1.loop"; }
 is_gone() { ! lock_is_held "$PIDS/$1.loop"; }
 
 # what runs now ends with its box
+count_rows() { mariadb --no-defaults --socket="$RUN/db/mariadb.sock" --batch --skip-column-names cordon -e "SELECT COUNT(*) FROM $1" 2>/dev/null; }
 count_runs() {
   local count
-  count=$(mariadb --no-defaults --socket="$RUN/db/mariadb.sock" --batch --skip-column-names cordon \
-    -e "SELECT COUNT(*) FROM run WHERE phase IN ('starting', 'running')" 2>/dev/null) || return 0
+  count=$(count_rows "run WHERE phase IN ('starting', 'running')") || return 0
   [ "${count:-0}" = 0 ] || say "$count running runs end now and will be box_lost"
+  count=$(count_rows "sandbox WHERE state = 'running'") || return 0
+  [ "${count:-0}" = 0 ] || say "$count running sandboxes end now: they will be stopped, a resume brings their files back"
 }
 
 stop_loops() {

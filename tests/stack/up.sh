@@ -114,11 +114,24 @@ for port in (int(sys.argv[1]), int(sys.argv[1]) + 1):
 PY
 }
 
+# A port that another stack has chosen, though its nginx may not listen yet.
+port_is_promised() {
+  local file
+  for file in "$RUN_BASE"/*/port; do
+    [ "$file" = "$RUN/port" ] || [ "$(cat "$file" 2>/dev/null)" != "$1" ] || return 0
+  done
+  return 1
+}
+
 choose_port() {
-  local before=""
+  local before="" lock
+  exec {lock}<"$RUN_BASE"
+  flock "$lock"
   [ ! -f "$ETC/port" ] || before=$(cat "$ETC/port")
   if loop_lives nginx && [ -n "$before" ] && [ "${CORDON_PORT:-$before}" = "$before" ]; then
     PORT=$before
+    echo "$PORT" >"$RUN/port"
+    exec {lock}<&-
     return
   fi
   if [ -n "${CORDON_PORT:-}" ]; then
@@ -129,12 +142,14 @@ choose_port() {
     loop_lives nginx || port_is_free "$PORT" 2>/dev/null || fail "port $PORT or $((PORT + 1)) is in use"
   else
     PORT=8443
-    until port_is_free "$PORT" 2>/dev/null; do
+    while port_is_promised "$PORT" || ! port_is_free "$PORT" 2>/dev/null; do
       PORT=$((PORT + 2))
       [ $PORT -lt 9443 ] || fail "no free pair of ports from 8443 to 9443"
     done
   fi
   echo "$PORT" >"$ETC/port"
+  echo "$PORT" >"$RUN/port"
+  exec {lock}<&-
 }
 
 # A block of 2^22 ids from 0x10000000 up that no other instance has, whose lock no other cordon-box holds and that /etc/subuid does
@@ -400,7 +415,20 @@ start cordon-fcgi 40 kill cordon-web "$ETC/policy.yaml" -- "$BIN/cordon-fcgi" --
 ready cordon-gate 20 test -S "$RUN/gate/control.sock" -a -S "$RUN/gate/bytes.sock"
 ready cordon-runner 20 test -S "$RUN/notify-run/runner.sock"
 ready cordon-fcgi 20 test -S "$RUN/web/fcgi.sock"
+web_answers_or_has_no_port() {
+  curl -s -o /dev/null --max-time 3 --cacert "$ETC/tls.crt" "https://localhost:$PORT/" || tail -c "+$((log_bytes + 1))" "$LOGS/nginx.log" | grep -q 'Address already in use'
+}
+log_bytes=$(stat -c %s "$LOGS/nginx.log" 2>/dev/null || echo 0)
 start nginx 20 kill root "$ETC"/nginx/* "$ETC/tls.crt" -- /usr/sbin/nginx -e stderr -c "$ETC/nginx/cordon.conf"
-ready nginx 20 curl -s -o /dev/null --cacert "$ETC/tls.crt" "https://localhost:$PORT/"
+# somebody took the port between the choice and now
+if [ -z "${CORDON_PORT:-}" ] && [ "${CORDON_UP_TRY:-1}" -lt 5 ] && wait_for 20 web_answers_or_has_no_port &&
+  ! curl -s -o /dev/null --max-time 3 --cacert "$ETC/tls.crt" "https://localhost:$PORT/"; then
+  say "port $PORT was taken meanwhile: choosing another one"
+  pid=$(cat "$PIDS/nginx.loop")
+  kill -TERM "$pid"
+  wait_for 25 test ! -d "/proc/$pid" || fail "nginx does not stop"
+  CORDON_UP_TRY=$((${CORDON_UP_TRY:-1} + 1)) exec bash "$0" "$@" 9<&-
+fi
+ready nginx 20 curl -s -o /dev/null --max-time 3 --cacert "$ETC/tls.crt" "https://localhost:$PORT/"
 make_env
 say "up: https://localhost:$PORT (instance $INSTANCE); settings for clients: var/dev.env"

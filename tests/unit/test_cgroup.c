@@ -856,6 +856,25 @@ static void test_removed(void)
 	close_all();
 }
 
+/* --- what an ended box leaves charged --------------------------------------------------------- */
+
+static void test_charged(void)
+{
+	start_v1(false);
+	open_slot(0);
+	put("memory/cordon-t/s0/memory.usage_in_bytes", "1048576\n");
+	cgroup_slot_rest(&groups, &slot);
+	CU_ASSERT_TRUE(slot.open);
+	/* the page cache of a workspace: a lower limit would wait for it */
+	put("memory/cordon-t/s0/memory.usage_in_bytes", "104857600\n");
+	cgroup_slot_rest(&groups, &slot);
+	CU_ASSERT_FALSE(slot.open);
+	CU_ASSERT_FALSE(is_there("memory/cordon-t/s0"));
+	CU_ASSERT_EQUAL(cgroup_slot_ready(&groups, &slot, &error), 0);
+	CU_ASSERT_TRUE(is_there("memory/cordon-t/s0"));
+	close_all();
+}
+
 /* --- below a slice of systemd's --------------------------------------------------------------- */
 
 static void test_slice(void)
@@ -971,6 +990,7 @@ static const struct test tests[] = {
     {"cgroup", "several mounts", test_several_mounts},
     {"cgroup", "odd lines", test_odd_lines},
     {"cgroup", "groups that somebody removed", test_removed},
+    {"cgroup", "what an ended box leaves charged", test_charged},
     {"cgroup", "below a slice", test_slice},
     {"cgroup", "a box that lives long", test_settled},
     {"cgroup", "a group that was left", test_left_over},

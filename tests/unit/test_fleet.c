@@ -63,9 +63,10 @@ static void test_create_body(void)
 	create_problems("{}", "");
 	create_problems("{\"name\":null,\"env\":null,\"resources\":null,\"unknown\":{\"a\":1}}",
 			"");
-	create_problems("{\"resources\":{\"cpuCores\":0.5,\"memoryMB\":1,\"diskGB\":16384}}", "");
+	create_problems("{\"resources\":{\"cpuCores\":0.5,\"memoryMB\":64,\"diskGB\":16384}}", "");
 	create_problems("{\"resources\":{\"cpuCores\":0}}", "resources.cpuCores");
 	create_problems("{\"resources\":{\"cpuCores\":-1}}", "resources.cpuCores");
+	create_problems("{\"resources\":{\"memoryMB\":63}}", "resources.memoryMB");
 	create_problems("{\"resources\":{\"memoryMB\":1.5,\"diskGB\":16385}}",
 			"resources.memoryMB resources.diskGB");
 	create_problems("{\"maxLifetimeSeconds\":31536001,\"ephemeral\":0}",

@@ -86,7 +86,7 @@ struct cgroups {
 struct cgroup_slot {
 	bool open;
 	bool settled; /* files that only an assignment needs are closed */
-	bool frozen; /* asked for; undone for the next box */
+	bool frozen;  /* asked for; undone for the next box */
 	unsigned int freeze_tries;
 	bool spoiled; /* cgroup.kill was used: not to be cloned into again */
 	unsigned int number;
@@ -108,9 +108,9 @@ int cpuset_prepare(int parent, int dir, struct err *e);
 int cgroups_probe(struct cgroups *g, struct err *e);
 /* The same by the text of a mountinfo file. */
 int cgroups_probe_text(struct cgroups *g, const char *mountinfo, struct err *e);
-/* Between probe and open: the instance's groups come below that slice of systemd's in every hierarchy
- * (one name, "cordonboxes.slice"), whose limits the operator sets. It is made where systemd has not
- * made it, and never removed. */
+/* Between probe and open: the instance's groups come below that slice of systemd's in every
+ * hierarchy (one name, "cordonboxes.slice"), whose limits the operator sets. It is made where
+ * systemd has not made it, and never removed. */
 int cgroups_enter_slice(struct cgroups *g, const char *name, struct err *e);
 
 struct cgroups_wish {

@@ -159,6 +159,11 @@ static bool answer_failure(const struct run_row *row, struct http_response *resp
 		reply_fail(response, &face_fleet, 429, "RATE_LIMIT_EXCEEDED",
 			   "As many commands as a sandbox takes run in it. Try again later.",
 			   json_pack("{s:i}", "limit", SANDBOX_COMMANDS));
+	else if (str_equal(row->message, "sandbox_full"))
+		reply_fail(response, &face_fleet, 429, "RATE_LIMIT_EXCEEDED",
+			   "The sandbox has as many processes as it may have. End some, or stop "
+			   "and resume it.",
+			   NULL);
 	else if (str_equal(row->message, "box_lost"))
 		fleet_fail_state(response, "SANDBOX_NOT_RUNNING",
 				 "The sandbox ended before the command had; its error field says "

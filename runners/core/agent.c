@@ -23,6 +23,8 @@ void agent_init(struct agent *a, const struct agent_events *events, void *ctx, u
 void agent_close(struct agent *a)
 {
 	fd_close_at(&a->fd);
+	if (a->handling)
+		return; /* the event's pointers are into these bytes */
 	buf_reset(&a->in);
 	buf_reset(&a->out);
 	a->out_at = 0;
@@ -31,6 +33,9 @@ void agent_close(struct agent *a)
 void agent_release(struct agent *a)
 {
 	agent_close(a);
+	a->released = a->handling;
+	if (a->released)
+		return;
 	buf_release(&a->in);
 	buf_release(&a->out);
 }
@@ -601,12 +606,14 @@ static int handle(struct agent *a, const struct agent_frame *f, struct err *e)
 	}
 }
 
+/* An event may have closed or released the agent: no frame is looked at after that. */
 static int handle_frames(struct agent *a, struct err *e)
 {
 	size_t used = 0;
 	int result = 0;
 
-	while (result == 0) {
+	a->handling = true;
+	while (result == 0 && a->fd >= 0) {
 		struct agent_frame frame;
 		int found = agent_peek(a->in.data + used, a->in.len - used, &frame, e);
 
@@ -617,8 +624,17 @@ static int handle_frames(struct agent *a, struct err *e)
 		result = handle(a, &frame, e);
 		used += AGENT_HEADER_BYTES + frame.head.length;
 	}
-	buf_consume(&a->in, used);
-	return result;
+	a->handling = false;
+	if (a->fd >= 0) {
+		buf_consume(&a->in, used);
+		return result;
+	}
+	err_clear(e); /* what followed the event could not be sent */
+	if (a->released)
+		agent_release(a);
+	else
+		agent_close(a);
+	return 0;
 }
 
 /* 1: something was read, 0: nothing there, -1. */
@@ -650,6 +666,8 @@ int agent_ready(struct agent *a, struct err *e)
 		got = read_some(a, e);
 		if (got == 1 && handle_frames(a, e) != 0)
 			got = -1;
+		if (a->fd < 0)
+			return 0; /* closed by an event */
 	}
 	/* what it sent before its end was read first */
 	if (got < 0 || flush(a, e) != 0) {

@@ -87,6 +87,9 @@ static void judge(const struct task *task, struct run_result *r)
 	case STOP_BUSY:
 		set(r, RUN_FAILED, false, "sandbox_busy");
 		return;
+	case STOP_FULL:
+		set(r, RUN_FAILED, false, "sandbox_full");
+		return;
 	case STOP_LOST:
 	case STOP_NONE:
 		break;

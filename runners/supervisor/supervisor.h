@@ -47,7 +47,8 @@ enum task_stop {
 	STOP_IMAGE,
 	STOP_LOST,
 	STOP_SANDBOX, /* the sandbox does not run */
-	STOP_BUSY     /* its agent takes no more commands now */
+	STOP_BUSY,    /* its agent takes no more commands now */
+	STOP_FULL     /* it has as many processes as it may have */
 };
 
 struct task_entry {

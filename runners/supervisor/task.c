@@ -13,6 +13,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 
+#include <errno.h>
 #include <sys/epoll.h>
 
 #define WHAT_CREATE        0U
@@ -187,9 +188,10 @@ static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
 		 * else ours */
 		log_event(LOG_WARNING, "start_refused", "req=%s run=%s tag=%u error=\"%s\"",
 			  task->claim.request_id, task->claim.run_id, tag, error->text);
-		task_stop(task, task->claim.kind == JOB_EXEC && error->code == ERR_LIMIT
-				    ? STOP_BUSY
-				    : STOP_BACKEND);
+		task_stop(task, task->claim.kind != JOB_EXEC || error->code != ERR_LIMIT
+				    ? STOP_BACKEND
+				: error->sys == EAGAIN ? STOP_FULL
+						       : STOP_BUSY);
 		return;
 	}
 	collect_error(task, tag, error);

@@ -326,6 +326,22 @@ def environment_is_that_of_runs():
 
 
 @check.test
+def sandbox_without_free_processes_says_so():
+    box = create()
+    filler = ("import os, time\nwhile True:\n    try:\n        if os.fork() == 0:\n            time.sleep(600)\n            os._exit(0)\n"
+              "    except OSError:\n        time.sleep(0.02)\n")
+    result(box, "cat > /tmp/filler <<'E'\n%sE\nsetsid python3 /tmp/filler > /dev/null 2>&1 & sleep 0.5" % filler)
+    check.wait_for(lambda: command(box, "true").status == 429, 10, "the processes to be used up")
+    answer = command(box, "true")
+    check.equal((answer.status, answer.json()["error"]["code"]), (429, "RATE_LIMIT_EXCEEDED"))
+    check.has(answer.json()["error"]["message"], "as many processes")
+    check.equal(c.request("POST", path(box, "/stop")).status, 200)
+    check.equal(c.request("POST", path(box, "/resume")).status, 200)
+    check.equal(says(box, "echo free"), "free\n")
+    delete(box)
+
+
+@check.test
 def canceled_command_is_no_success():
     box = create()
     answers = []

@@ -21,7 +21,17 @@ static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uin
 	(void)agent_ack(a, channel, stream, offset + length, &e);
 }
 
-static const struct agent_events events = {.output = on_output};
+/* An event may end the agent. */
+static void on_error(void *ctx, uint32_t tag, const struct agent_error *error)
+{
+	(void)error;
+	if (tag % 3 == 1)
+		agent_close(ctx);
+	else if (tag % 3 == 2)
+		agent_release(ctx);
+}
+
+static const struct agent_events events = {.output = on_output, .error = on_error};
 
 static void client(const uint8_t *data, size_t size)
 {

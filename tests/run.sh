@@ -6,8 +6,8 @@
 #   api   BUILD/tests/api/*, CUnit programs against the private stack's MariaDB
 #   e2e   tests/e2e/test_*.{py,sh} against the private stack; their last line is `N passed, N failed, N skipped`
 #
-# api and e2e bring the stack up before and down behind; cordonctl doctor --leaks before that and leaks.sh after it are tests as well. A program finds in its environment what
-# var/dev.env says, and CORDON_POLICY, CORDON_RUN, CORDON_DATA, CORDON_BUILD. Exit 77 means skipped, with the reason in the output.
+# api and e2e bring the stack up before and down behind; cordonctl doctor --leaks before that and leaks.sh after it are tests as well, and
+# so is that none of our programs crashed. A program finds in its environment what var/dev.env says, and CORDON_POLICY, CORDON_RUN, CORDON_DATA, CORDON_BUILD. Exit 77 means skipped, with the reason in the output.
 # A program that dies by a signal, prints no summary, or fails without saying so counts as a failure. Outputs: BUILD/tests/log/.
 # TEST_ONLY=word runs only the programs with that word in their name.
 set -uo pipefail
@@ -87,8 +87,14 @@ note() {
   fi
 }
 
+# Programs of ours that ended by ABRT, BUS, FPE, SEGV, ILL or SYS; tests send none of these.
+crashes() {
+  { grep -hE '(: ended by signal |_crashed .*signal=)(4|6|7|8|11|31)$' var/log/cordon-*.log || true; } 2>/dev/null
+}
+
 stack_up() {
   stack_tried=1
+  crashes_before=$(crashes | wc -l)
   if ! bash tests/stack/up.sh "$build" 2>&1 | sed 's/^/    /'; then
     note stack/up 1
     return 1
@@ -113,6 +119,10 @@ stack_down() {
     grep -qx "nothing is left behind" "$log/doctor.log" || sed 's/^/    /' "$log/doctor.log"
   fi
   bash tests/stack/down.sh 2>&1 | sed 's/^/    /'
+  crashes | tail -n "+$((crashes_before + 1))" >"$log/crashes.log"
+  [ ! -s "$log/crashes.log" ]
+  note stack/crashes $?
+  sed 's/^/    /' "$log/crashes.log"
   bash tests/stack/leaks.sh >"$log/leaks.log" 2>&1
   local status=$?
   note stack/leaks $status

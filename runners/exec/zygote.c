@@ -86,7 +86,8 @@ static void died(struct daemon *d)
 		(void)kill(d->zygote.pid, SIGKILL);
 		(void)waitpid(d->zygote.pid, &status, 0);
 	}
-	log_event(LOG_ERROR, "zygote", "died status=%d", status);
+	log_event(LOG_ERROR, "zygote_crashed", "%s=%d", WIFSIGNALED(status) ? "signal" : "exit",
+		  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	d->zygote.pid = 0;
 	d->zygote.configured = false;
 	d->ring.asked = false;

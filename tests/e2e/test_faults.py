@@ -329,7 +329,7 @@ def pool_stops_when_its_workers_crash_in_a_loop():
     while time.monotonic() < end and os.path.exists(f"/proc/{before}"):
         try:
             for pid in workers_of(before):
-                os.kill(pid, signal.SIGSEGV)
+                os.kill(pid, signal.SIGTRAP)  # SEGV and the like would count as a real crash in run.sh
         except OSError:
             pass
         time.sleep(0.02)

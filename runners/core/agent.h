@@ -30,9 +30,9 @@
  * offsets and the window, and gives ERR_PROTOCOL (then end the box). It cannot know tags: ignore
  * results for tags that you did not send. `entry` paths may hold any byte but NUL.
  *
- * Only one thread may use a struct agent. An event may call agent_close or agent_release; no further
- * event comes then and agent_ready() gives 0. The struct itself must stay, and nothing may connect
- * it, until agent_ready() has returned.
+ * Only one thread may use a struct agent. An event may call agent_close or agent_release; no
+ *further event comes then and agent_ready() gives 0. The struct itself must stay, and nothing may
+ *connect it, until agent_ready() has returned.
  */
 #ifndef CORDON_CORE_AGENT_H
 #define CORDON_CORE_AGENT_H

@@ -211,7 +211,7 @@ void gate_compare(struct gate *gate)
 	twalk(gate->runs, compare_one);
 }
 
-static void compare_due(lws_sorted_usec_list_t *timer)
+static void compare_due(struct gate_timer *timer)
 {
 	struct gate *gate = lws_container_of(timer, struct gate, compare_timer);
 
@@ -221,5 +221,5 @@ static void compare_due(lws_sorted_usec_list_t *timer)
 
 void gate_compare_start(struct gate *gate)
 {
-	lws_sul_schedule(gate->context, 0, &gate->compare_timer, compare_due, COMPARE_US);
+	timer_start(gate->loop, &gate->compare_timer, compare_due, COMPARE_US);
 }

@@ -13,6 +13,7 @@
 #include "runners/core/policy.h"
 #include "runners/core/spool.h"
 #include "runners/core/store_sweep.h"
+#include "runners/gate/timer.h"
 
 #include <libwebsockets.h>
 
@@ -48,7 +49,7 @@ struct watched {
 struct hold {
 	lws_dll2_t in_run;     /* watched.holds */
 	lws_dll2_t in_release; /* gate.release when its answer may go out */
-	lws_sorted_usec_list_t deadline;
+	struct gate_timer deadline;
 	struct gate *gate;
 	struct lws *wsi;
 	struct watched *run;
@@ -69,9 +70,11 @@ struct stream {
 	struct watched *run;
 	struct spool_reader reader;
 	bool opened;
-	bool has_pending; /* record is read but not sent */
+	bool removed; /* retention has removed the spool */
 	bool end_sent;
-	int close_code; /* 0: none wanted */
+	struct gate_timer short_timer;
+	int short_rounds; /* looks at a spool that has less than the run's row says */
+	int close_code;   /* 0: none wanted */
 	uint64_t from_seq;
 	int64_t progress_us;
 	char user[GATE_USER_BYTES];
@@ -91,8 +94,8 @@ struct gate {
 	size_t run_count;
 	lws_dll2_owner_t release;
 	lws_dll2_owner_t streams;
-	lws_sorted_usec_list_t release_timer;
-	lws_sorted_usec_list_t compare_timer;
+	struct gate_timer release_timer;
+	struct gate_timer compare_timer;
 	struct spool_record *record; /* scratch for the stream that is being written */
 	int64_t started_us;
 	bool stopping;

@@ -23,11 +23,11 @@ static struct gate *gate_of(struct lws *wsi)
 	return lws_context_user(lws_get_context(wsi));
 }
 
-static void release_due(lws_sorted_usec_list_t *timer);
+static void release_due(struct gate_timer *timer);
 
 static void release_start(struct gate *gate)
 {
-	lws_sul_schedule(gate->context, 0, &gate->release_timer, release_due, TICK_US);
+	timer_start(gate->loop, &gate->release_timer, release_due, TICK_US);
 }
 
 static void release_some(struct gate *gate)
@@ -43,7 +43,7 @@ static void release_some(struct gate *gate)
 	}
 }
 
-static void release_due(lws_sorted_usec_list_t *timer)
+static void release_due(struct gate_timer *timer)
 {
 	struct gate *gate = lws_container_of(timer, struct gate, release_timer);
 
@@ -59,7 +59,7 @@ void hold_release(struct hold *hold)
 	if (hold->released)
 		return;
 	hold->released = true;
-	lws_sul_cancel(&hold->deadline);
+	timer_stop(gate->loop, &hold->deadline);
 	if (gate->release.count == 0)
 		release_start(gate);
 	lws_dll2_add_tail(&hold->in_release, &gate->release);
@@ -70,7 +70,7 @@ void hold_release(struct hold *hold)
 	}
 }
 
-static void deadline_due(lws_sorted_usec_list_t *timer)
+static void deadline_due(struct gate_timer *timer)
 {
 	hold_release(lws_container_of(timer, struct hold, deadline));
 }
@@ -150,7 +150,7 @@ static int park(struct lws *wsi, struct hold *hold, const char *path)
 		hold_release(hold);
 		return 0;
 	}
-	lws_sul_schedule(gate->context, 0, &hold->deadline, deadline_due, wait_us);
+	timer_start(gate->loop, &hold->deadline, deadline_due, wait_us);
 	/* The notice may have come before the hold only if this gate was not there yet, or on a
 	 * second try. */
 	if (clock_monotonic_us() - gate->started_us < 5 * CLOCK_US_PER_S ||
@@ -163,7 +163,7 @@ static void leave(struct hold *hold)
 {
 	if (hold->run == NULL)
 		return;
-	lws_sul_cancel(&hold->deadline);
+	timer_stop(hold->gate->loop, &hold->deadline);
 	lws_dll2_remove(&hold->in_run);
 	lws_dll2_remove(&hold->in_release);
 	gate_unwatch(hold->gate, hold->run);

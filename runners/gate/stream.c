@@ -19,6 +19,9 @@
 #define PREFIX         "/internal/stream/"
 #define FRAMES_A_TURN  64
 #define SLOW_US        (60 * CLOCK_US_PER_S)
+#define SHORT_US       (100 * CLOCK_US_PER_MS)
+#define SHORT_ROUNDS   20
+#define CLOSE_FAULT    1011
 #define CLOSE_GOING    1012
 #define CLOSE_SLOW     1013
 #define CLOSE_KEY      4401
@@ -228,6 +231,7 @@ static void leave(struct stream *stream)
 	if (stream->run == NULL)
 		return;
 	spool_reader_close(&stream->reader);
+	timer_stop(gate->loop, &stream->short_timer);
 	lws_dll2_remove(&stream->in_run);
 	lws_dll2_remove(&stream->in_all);
 	gate_unwatch(gate, stream->run);
@@ -262,9 +266,13 @@ static bool open_reader(struct stream *stream)
 {
 	struct err e = ERR_INIT;
 
-	if (!stream->opened &&
-	    spool_open(&stream->reader, stream->gate->policy->paths.data, stream->run->id, &e) == 0)
-		stream->opened = true;
+	if (stream->opened)
+		return true;
+	stream->opened =
+	    spool_open(&stream->reader, stream->gate->policy->paths.data, stream->run->id, &e) == 0;
+	stream->removed = e.code == ERR_NOT_FOUND;
+	if (!stream->opened && !stream->removed)
+		log_err(LOG_WARNING, "stream_open", &e, "run=%s", stream->run->id);
 	return stream->opened;
 }
 
@@ -282,6 +290,35 @@ static int send_end(struct stream *stream)
 	stream->close_code = LWS_CLOSE_STATUS_NORMAL;
 	stream_wake(stream);
 	return 0;
+}
+
+/* All that the run's row says was sent, or there is nothing any more to send it from. */
+static bool is_complete(const struct stream *stream)
+{
+	const struct run_end *end = &stream->run->end;
+
+	return !end->has_last_seq || stream->removed || stream->reader.last_seq >= end->last_seq;
+}
+
+static void short_due(struct gate_timer *timer)
+{
+	stream_wake(lws_container_of(timer, struct stream, short_timer));
+}
+
+/* The row of an ended run is written behind its last record, so this is a fault: of the disk, or of
+ * this process's descriptors. It may pass; `end` without the records before it is never sent. */
+static void look_again(struct stream *stream)
+{
+	const struct run_end *end = &stream->run->end;
+
+	if (stream->short_rounds++ == 0)
+		log_event(LOG_WARNING, "stream_short", "run=%s last=%llu wanted=%llu",
+			  stream->run->id, (unsigned long long)stream->reader.last_seq,
+			  (unsigned long long)end->last_seq);
+	if (stream->short_rounds > SHORT_ROUNDS)
+		want_close(stream, CLOSE_FAULT);
+	else
+		timer_start(stream->gate->loop, &stream->short_timer, short_due, SHORT_US);
 }
 
 /* Sends the next record that the client wants. 1 sent or skipped, 0 nothing there, -1 over. */
@@ -334,8 +371,11 @@ static int write_some(struct stream *stream)
 	}
 	/* the spool was read up to its last whole record, and the row says that nobody writes any
 	 * more */
-	if (!stream->end_sent && stream->run->ended)
+	if (stream->end_sent || !stream->run->ended)
+		return 0;
+	if (is_complete(stream))
 		return send_end(stream);
+	look_again(stream);
 	return 0;
 }
 

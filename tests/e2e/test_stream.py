@@ -249,6 +249,45 @@ def fcgi_stop_between_accept_and_first_bytes():
         check.true(b"Status: " in answer, answer)
 
 
+def log_of(run):
+    return os.path.join(c.DATA_DIR, "spool", run["id"][-2:], run["id"], "log")
+
+
+@check.test
+def end_never_comes_before_the_records():
+    """A log that has less than the run's row says: looked at again for 2 s, then 1011 and no end."""
+    run = c.run(["sh", "-c", "echo one; echo two >&2; exit 4"])
+    path = log_of(run)
+    with open(path, "rb") as file:
+        whole = file.read()
+    os.truncate(path, len(whole) - 3)
+    begun = time.monotonic()
+    frames, code = c.follow(run["id"])
+    check.true(1.5 < time.monotonic() - begun < 4, time.monotonic() - begun)
+    check.equal((code, [f["seq"] for f in frames if f.get("event") == "end"]), (1011, []))
+    check.true(len(frames) >= 1, frames)
+    ws = c.WebSocket(c.stream_path(run["id"]))
+    got = [ws.frame() for _ in frames]
+    check.equal(got, frames)
+    with open(path, "r+b") as file:
+        file.write(whole)
+    while (frame := ws.frame()) is not None:
+        got.append(frame)
+    ws.close()
+    c.check_sequence(got)
+    check.equal((ws.close_code, c.output(got, "stdout"), c.output(got, "stderr")), (1000, b"one\n", b"two\n"))
+
+
+@check.test
+def log_that_retention_removed_has_its_end():
+    run = c.run(["sh", "-c", "echo one; exit 4"])
+    os.unlink(log_of(run))
+    begun = time.monotonic()
+    frames, code = c.follow(run["id"])
+    check.equal((code, [f.get("event") for f in frames], frames[0]["data"]["exit_code"]), (1000, ["end"], 4))
+    check.true(time.monotonic() - begun < 2)
+
+
 @check.test
 def gate_restart_in_the_middle():
     import threading

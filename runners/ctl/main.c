@@ -36,7 +36,8 @@ static const struct command commands[] = {
     {"doctor", ctl_doctor, true,
      "doctor [--leaks]: each prerequisite in a line; with --leaks what no live run explains"},
     {"run", ctl_run, false,
-     "run [--image I] [--timeout S] [--file P]... [--artifact GLOB]... -- CMD...: run a command, live output, its exit code"},
+     "run [--image I] [--timeout S] [--trust LEVEL] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
+     " run a command, live output, its exit code"},
     {"runs", ctl_runs, false, "runs [--limit N] [--phase P]: your runs, newest first"},
     {"logs", ctl_logs, false,
      "logs [-f] RUN: the output of a run that has ended; -f follows one that has not"},

@@ -135,25 +135,47 @@ static int add_file(json_t *files, const char *path, struct err *e)
 	return 0;
 }
 
+/* --timeout, --trust and --memory into the body. ERR_INVALID: wrong words. What the service allows
+ * is the service's to say. */
+static int add_limits(struct ctl *ctl, json_t *body, struct err *e)
+{
+	const char *timeout = ctl_option(ctl, "--timeout");
+	const char *trust = ctl_option(ctl, "--trust");
+	const char *memory = ctl_option(ctl, "--memory");
+	uint64_t number = 0;
+	int bad = 0;
+
+	bad |= json_object_set_new(body, "trust_level",
+				   json_string(trust == NULL ? "standard" : trust));
+	if (timeout != NULL) {
+		if (num_u64("--timeout", timeout, 1, 3600, &number, e) != 0)
+			return -1;
+		bad |= json_object_set_new(body, "timeout_sec", json_integer((json_int_t)number));
+	}
+	if (memory != NULL) {
+		if (num_u64("--memory", memory, 1, 1U << 30, &number, e) != 0)
+			return -1;
+		bad |= json_object_set_new(body, "resources",
+					   json_pack("{s:I}", "memory_mb", (json_int_t)number));
+	}
+	return bad == 0 ? 0 : err_set(e, ERR_INVALID, 0, "--trust is not UTF-8");
+}
+
 /* The body of POST /runs from the words; NULL after a message. */
 static json_t *read_words(struct ctl *ctl, int *out_status)
 {
-	json_t *body = json_pack("{s:s, s:s}", "spec_version", "1.1", "trust_level", "standard");
+	json_t *body = json_pack("{s:s}", "spec_version", "1.1");
 	json_t *files = json_array();
 	json_t *patterns = json_array();
 	json_t *command = json_array();
 	const char *image = ctl_option(ctl, "--image");
-	const char *timeout = ctl_option(ctl, "--timeout");
 	const char *value;
 	struct err e = ERR_INIT;
-	uint64_t seconds = 0;
 	bool bad_words;
 	int bad = 0;
 
 	bad |= json_object_set_new(body, "base_image", json_string(image == NULL ? "host" : image));
-	bad_words = timeout != NULL && num_u64("--timeout", timeout, 1, 3600, &seconds, &e) != 0;
-	if (timeout != NULL && !bad_words)
-		bad |= json_object_set_new(body, "timeout_sec", json_integer((json_int_t)seconds));
+	bad_words = add_limits(ctl, body, &e) != 0;
 	while (e.code == ERR_NONE && (value = ctl_option(ctl, "--file")) != NULL)
 		(void)add_file(files, value, &e);
 	while ((value = ctl_option(ctl, "--artifact")) != NULL)

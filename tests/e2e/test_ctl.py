@@ -48,6 +48,8 @@ def wrong_words_give_64():
                   ("run", "--timeout", "0", "--", "true"), ("runs", "--limit", "0"), ("runs", "--limit", "101"), ("runs", "--phase"),
                   ("runs", "extra"), ("logs",), ("logs", "x"), ("logs", "01900000-0000-7000-8000-000000000000", "extra")):
         check.has(ctl(*words, code=64).stderr, "usage: cordonctl " + words[0], words)
+    for memory in ("0", "64M"):
+        check.has(ctl("run", "--memory", memory, "--", "true", code=64).stderr, "usage: cordonctl run", memory)
     for words in (("key",), ("key", "bogus"), ("key", "create"), ("key", "create", "--tenant", "a b", "--user", "u"),
                   ("key", "create", "--tenant", "t", "--user", "u", "--role", "king"), ("key", "revoke"), ("key", "list", "x"), ("policy",),
                   ("policy", "bogus"), ("image",), ("migrate", "x"), ("sweep", "x"), ("doctor", "x"), ("doctor", "--json=1")):
@@ -75,6 +77,9 @@ def run_gives_output_and_exit_code():
     ctl("run", "--", "no-such-command", code=127)
     ctl("run", "--", "sh", "-c", "kill -9 $$", code=137)
     check.has(ctl("run", "--timeout", "1", "--", "sleep", "9", code=1).stderr, "timed_out: execution_timeout")
+    ctl("run", "--trust", "untrusted", "--", "true")
+    check.has(ctl("run", "--trust", "friend", "--", "true", code=1).stderr, "untrusted")
+    check.has(ctl("run", "--memory", "96", "--", "python3", "-c", "b'x' * (200 << 20)", code=137).stderr, "out_of_memory")
     check.has(ctl("run", "--image", "nope", "--", "true", code=1).stderr, '"known":["host"')
     check.has(ctl("run", "--file", "/nonexistent", "--", "true", code=1).stderr, "/nonexistent")
     check.equal(ctl("run", "--image=host", "--", "echo", "--json").stdout, "--json\n", "words behind -- are the command's")

@@ -193,8 +193,8 @@ memcheck: $(UNIT) ## unit tests under valgrind
 	@for t in $(UNIT); do log=$(BUILD)/tests/log/memcheck-$${t##*/}.log; echo "  $$t"; \
 	  CORDON_BUILD=$(BUILD) $(MEMCHECK) $$t >$$log 2>&1 </dev/null || { tail -n 40 $$log; exit 1; }; done
 
-guest: all test-programs ## the box tests in a virtual machine with cgroup v2 alone, then with v1 alone
-	@bash tests/guest/run.sh $(BUILD)
+guest: all test-programs ## the box tests in a virtual machine: cgroup v2 alone, then v1 alone; MODES=systemd: the units under systemd
+	@bash tests/guest/run.sh $(BUILD) $(MODES)
 
 .PHONY: demo demo-notice up down clean-data
 demo: demo-notice all ## set up, then the main job through the public port

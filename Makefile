@@ -193,8 +193,8 @@ memcheck: $(UNIT) ## unit tests under valgrind
 	@for t in $(UNIT); do log=$(BUILD)/tests/log/memcheck-$${t##*/}.log; echo "  $$t"; \
 	  CORDON_BUILD=$(BUILD) $(MEMCHECK) $$t >$$log 2>&1 </dev/null || { tail -n 40 $$log; exit 1; }; done
 
-guest: all test-programs ## the box tests in a virtual machine with cgroup v2 alone, then with v1 alone
-	@bash tests/guest/run.sh $(BUILD)
+guest: all test-programs ## the box tests in a virtual machine: cgroup v2 alone, then v1 alone; MODES=systemd: the units under systemd
+	@bash tests/guest/run.sh $(BUILD) $(MODES)
 
 .PHONY: demo demo-notice up down clean-data
 demo: demo-notice all ## set up, then the main job through the public port
@@ -247,13 +247,14 @@ SHARE := $(DESTDIR)/usr/share/cordon
 install: all ## install below DESTDIR: programs, units, users, folders, sql, nginx, documents
 	install -d $(DESTDIR)/usr/bin $(DESTDIR)/usr/libexec/cordon $(DESTDIR)/usr/lib/systemd/system \
 	  $(DESTDIR)/usr/lib/sysusers.d $(DESTDIR)/usr/lib/tmpfiles.d $(SHARE)/sql/migrations $(SHARE)/nginx \
-	  $(DESTDIR)/usr/share/doc/cordon/faces $(DESTDIR)/etc/cordon
+	  $(DESTDIR)/usr/share/doc/cordon/faces $(DESTDIR)/etc/cordon $(DESTDIR)/etc/logrotate.d
 	install -m 755 $(BUILD)/bin/cordonctl $(DESTDIR)/usr/bin/
 	install -m 755 $(addprefix $(BUILD)/bin/,cordon-fcgi cordon-gate cordon-runner cordon-box cordon-init) \
 	  $(DESTDIR)/usr/libexec/cordon/
 	install -m 644 systemd/*.service systemd/*.socket systemd/*.slice $(DESTDIR)/usr/lib/systemd/system/
 	install -m 644 systemd/cordon.sysusers $(DESTDIR)/usr/lib/sysusers.d/cordon.conf
 	install -m 644 systemd/cordon.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/cordon.conf
+	install -m 644 systemd/cordon.logrotate $(DESTDIR)/etc/logrotate.d/cordon
 	install -m 644 sql/*.sql $(SHARE)/sql/
 	install -m 644 sql/migrations/*.sql $(SHARE)/sql/migrations/
 	install -m 644 nginx/*.conf nginx/*.in $(SHARE)/nginx/

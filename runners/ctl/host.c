@@ -11,7 +11,8 @@
 
 #include <fcntl.h>
 
-#define LIMITS_PATH "/etc/cordon/box.limits"
+#define ETC_DIR     "/etc/cordon/"
+#define LIMITS_PATH ETC_DIR "box.limits"
 
 static int install(struct ctl *ctl, const char *to)
 {
@@ -43,8 +44,13 @@ int ctl_policy(struct ctl *ctl)
 
 	if (status != 0)
 		return status;
-	if (verb != NULL && str_equal(verb, "install"))
+	if (verb != NULL && str_equal(verb, "install")) {
+		/* the ceilings of a policy of somewhere else are not those of this host */
+		if (to == NULL && !str_starts(ctl->policy_path, ETC_DIR))
+			return ctl_usage("policy install needs --to FILE, because the policy is "
+					 "not below " ETC_DIR);
 		return install(ctl, to == NULL ? LIMITS_PATH : to);
+	}
 	if (verb == NULL || !str_equal(verb, "check"))
 		return ctl_usage("policy needs check or install");
 	/* a bad one was refused before we came here */

@@ -123,15 +123,38 @@ import ast, sys
 for name in sys.argv[1:]:
     ast.parse(open(name, encoding="utf-8").read(), name)' {} +; }
 
+# what render.sh refuses, each with a word that says why, and what it takes from a policy
+nginx_values() {
+  local pair text
+  local -a good=(RUN=/run/cordon DATA=/var/lib/cordon LISTEN=8443 CERT=/c KEY=/k TEMP=/t ACCESS_LOG=/a BODY_BYTES=1 WORKER_SECONDS=35)
+  for pair in 'RUN=/run;evil' RUN=... RUN= RUN=run RUN=/run/../etc LISTEN=... LISTEN=host LISTEN=0 'LISTEN=80 ssl' CERT=... KEY=/k/... BODY_BYTES=8m \
+    WORKER_SECONDS=0 NAME=/run RUN POLICY=/no/such; do
+    if text=$(CORDONCTL="$build/bin/cordonctl" bash nginx/render.sh "$scratch/bad" "${good[@]}" "$pair" 2>&1); then
+      echo "render.sh took $pair"
+    elif ! grep -q "^render.sh: ${pair%%=*}[= ]" <<<"$text"; then
+      echo "render.sh does not say that $pair is bad: $text"
+    fi
+  done
+  text=$(bash nginx/render.sh "$scratch/bad" "${good[@]:1}" 2>&1) && echo "render.sh took a missing name"
+  [ "$text" = 'render.sh: no value for RUN' ] || echo "render.sh does not say what is missing: $text"
+  [ ! -e "$scratch/bad" ] || echo "render.sh wrote what it refused"
+  for pair in LISTEN=127.0.0.1:8443 'LISTEN=[::]:443' LISTEN=localhost:443; do
+    bash nginx/render.sh "$scratch/good" "${good[@]}" "$pair" || echo "render.sh refused $pair"
+  done
+  CORDONCTL="$build/bin/cordonctl" bash nginx/render.sh "$scratch/good" POLICY=systemd/policy.yaml "${good[@]:2:5}" || return 1
+  for text in 'unix:/run/cordon/web/fcgi.sock' 'alias /var/lib/cordon/artifacts/' 'client_max_body_size 8388608' 'fastcgi_read_timeout 35s'; do
+    grep -qF "$text;" "$scratch/good/cordon.conf" || echo "render.sh did not take from the policy: $text"
+  done
+  return 0
+}
+
 nginx_conf() {
   mkdir -p "$scratch"/{run/web,run/gate,data/artifacts,temp}
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -keyout "$scratch/key" -out "$scratch/crt" 2>/dev/null || return 1
   bash nginx/render.sh "$scratch/etc" RUN="$scratch/run" DATA="$scratch/data" LISTEN=127.0.0.1:8443 CERT="$scratch/crt" \
     KEY="$scratch/key" TEMP="$scratch/temp" ACCESS_LOG="$scratch/access.json" BODY_BYTES=8388608 WORKER_SECONDS=35 || return 1
-  # one that has no value, and one that is no value
-  ! bash nginx/render.sh "$scratch/bad" RUN=/run 2>/dev/null || echo "render.sh took a missing name"
-  ! bash nginx/render.sh "$scratch/bad" 'RUN=/run;evil' 2>/dev/null || echo "render.sh took a semicolon"
+  nginx_values
   # -t binds, and the port may be in use by a stack that runs
   sed -i "s|127.0.0.1:8443|unix:$scratch/listen|; s| so_keepalive=[^;]*||" "$scratch/etc/cordon.conf"
   nginx -e stderr -t -q -c "$scratch/etc/cordon.conf"

@@ -200,6 +200,10 @@ def policy():
             file.write("public_url: https://localhost\nnonsense: 1\n")
         check.true(re.search(r"bad\.yaml:2:1: nonsense:", ctl("--policy", bad, "policy", "check", code=78).stderr))
         host("policy", "install", "--to", folder + "/no/such", code=1)
+    # a policy of somewhere else does not change what /etc/cordon says
+    was = os.path.exists("/etc/cordon/box.limits") and os.stat("/etc/cordon/box.limits").st_mtime_ns
+    check.has(host("policy", "install", code=64).stderr, "policy install needs --to FILE")
+    check.equal(os.path.exists("/etc/cordon/box.limits") and os.stat("/etc/cordon/box.limits").st_mtime_ns, was)
     check.has(host("--dump-config").stdout, "public_url:")
 
 

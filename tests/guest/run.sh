@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# run.sh BUILD [v2|v1]...: the box tests in a guest: Debian's own kernel under QEMU without KVM, once with cgroup v2 alone and once
-# with v1 controllers alone, which the machine at hand may not have. Prints `N passed, N failed, N skipped` last.
+# run.sh BUILD [v2|v1|systemd]...: a guest with Debian's own kernel under QEMU without KVM. Prints `N passed, N failed, N skipped` last.
+# v2, v1 (both when none is named): the box tests, with cgroup v2 alone and with v1 controllers alone, which the machine at hand may not have.
+# systemd: a Debian with systemd as pid 1, where Cordon is installed by the steps of docs/operations.md and tests/guest/systemd.sh judges
+# the units.
 #
 # GUEST_TESTS="test_box test_box_life" runs only those; GUEST_TIMEOUT_S is the most that one guest may take.
-# What is made stays in BUILD/guest: the kernel's package, the image of the guest's files, the logs of the console.
+# What is made stays in BUILD/guest: the kernel's package, Debian's packages, the images of the guests' files, the logs of the console.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-build=${1:?"usage: run.sh BUILD [v2|v1]..."}
+build=${1:?"usage: run.sh BUILD [v2|v1|systemd]..."}
 shift
 modes=("$@")
 [ ${#modes[@]} -gt 0 ] || modes=(v2 v1)
 work=$build/guest
 tests=${GUEST_TESTS:-}
-[ -n "$tests" ] || tests=$(cd "$build/tests/api" && echo test_box*)
+[ -n "$tests" ] || [ ! -d "$build/tests/api" ] || tests=$(cd "$build/tests/api" && echo test_box*)
 limit=${GUEST_TIMEOUT_S:-1500}
 mkdir -p "$work"
 bash tests/stack/packages.sh guest
@@ -53,6 +55,8 @@ set -e
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
 $b mount -t proc proc /proc
+next=/cordon/init.sh
+case "$($b cat /proc/cmdline)" in *cordon.mode=systemd*) next=/sbin/init ;; esac
 for name in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk loop bfq; do
   [ ! -e /m/$name.ko ] || $b insmod /m/$name.ko
 done
@@ -61,7 +65,7 @@ $b mount -t ext4 /dev/vda /new
 $b mount -t devtmpfs dev /new/dev
 $b umount /proc
 $b umount /dev
-exec $b switch_root /new /cordon/init.sh
+exec $b switch_root /new $next
 INIT
   mknod "$tree/dev/console" c 5 1
   chmod 755 "$tree/init"
@@ -105,28 +109,101 @@ image() {
   printf 'root:x:0:\nnogroup:x:65534:\ncordon-run:x:990:\n' >"$root/etc/group"
   printf 'passwd: files\ngroup: files\nhosts: files\n' >"$root/etc/nsswitch.conf"
   install -m 755 tests/guest/init.sh "$root/cordon/init.sh"
-  rm -f "$work/disk.img"
-  truncate -s 2G "$work/disk.img"
-  mke2fs -q -F -t ext4 -O ^has_journal -E lazy_itable_init=1 -d "$root" "$work/disk.img"
+  disk "$root" "$work/disk.img" 2G
+}
+
+# disk ROOT IMAGE SIZE: an image of the tree ROOT, which goes
+disk() {
+  rm -f "$2"
+  truncate -s "$3" "$2"
+  mke2fs -q -F -t ext4 -O ^has_journal -E lazy_itable_init=1 -d "$1" "$2"
+  rm -rf "$1"
+}
+
+# the packages that docs/operations.md names for a real host
+host_packages() {
+  awk '$0 == "### Packages" { on = 1 } on && /^```$/ { exit } p; on && /^```sh$/ { p = 1 }' docs/operations.md | tr -c 'a-z0-9.+\n-' '\n' |
+    grep -xE '[a-z0-9][a-z0-9.+-]+' | grep -vxE 'apt-get|install'
+}
+
+# a Debian from the archives that apt has here, of Debian's own; made anew when the packages or archives are others
+debian() {
+  local packages archives tar
+  packages=systemd-sysv,util-linux,$(host_packages | sort | paste -sd ,)
+  # shellcheck disable=SC2016
+  archives=$(apt-get indextargets --format 'deb $(SITE) $(RELEASE) $(COMPONENT)|$(ORIGIN)' 'Created-By: Packages' | sed -n 's/|Debian$//p' | sort -u)
+  tar=$work/debian-$(echo "$packages $archives" | sha256sum | cut -c 1-12).tar
+  if [ ! -e "$tar" ]; then
+    rm -f "$work"/debian-*.tar
+    echo "making a Debian of its packages (a minute)" >&2
+    if ! (umask 022 && mmdebstrap --mode=root --format=tar --variant=minbase --aptopt='APT::Install-Recommends "false"' --include="$packages" \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      bookworm "$tar.new" - <<<"$archives") >"$work/debian.log" 2>&1; then
+      tail -n 20 "$work/debian.log" >&2
+      return 1
+    fi
+    mv "$tar.new" "$tar"
+  fi
+  echo "$tar"
+}
+
+# that Debian, what `make install` installs, and the script that is started in it
+image_systemd() {
+  local root=$work/root tar
+  tar=$(debian)
   rm -rf "$root"
+  mkdir -p "$root"
+  tar -C "$root" --exclude='./dev/*' -xf "$tar"
+  make -s install BUILD="$build" DESTDIR="$PWD/$root" >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log" >&2 && return 1; }
+  install -m 755 tests/guest/systemd.sh "$root/usr/local/sbin/cordon-guest"
+  ln -sf /dev/null "$root/etc/systemd/system/serial-getty@ttyS0.service"
+  cat >"$root/etc/systemd/system/guest.service" <<'UNIT'
+[Unit]
+Description=the tests of this guest
+After=basic.target
+[Service]
+ExecStart=/usr/local/sbin/cordon-guest
+StandardOutput=file:/dev/ttyS0
+StandardError=file:/dev/ttyS0
+UNIT
+  mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
+  ln -s ../guest.service "$root/etc/systemd/system/multi-user.target.wants/"
+  echo guest >"$root/etc/hostname"
+  echo '127.0.0.1 localhost guest' >"$root/etc/hosts"
+  : >"$root/etc/machine-id"
+  disk "$root" "$work/systemd.img" 4G
 }
 
 passed=0 failed=0 skipped=0
 
-# guest MODE: boots, waits for the end, reads the console
-guest() {
-  local mode=$1 console=$work/$1.log start=$SECONDS status=0 name p f s
-  echo "guest with cgroup $mode alone ($console)"
+# boot MODE IMAGE CMDLINE [OPTION]...: a guest from its start to its end; console and status are those of guest
+boot() {
+  local mode=$1 disk=$2 cmdline=$3
+  shift 3
   timeout --kill-after=5 "$limit" nice qemu-system-x86_64 -accel tcg,thread=multi -machine q35 -cpu max -smp 2 -m 3072 \
-    -nodefaults -no-user-config -no-reboot -display none -serial "file:$console" \
-    -kernel "$image_kernel" -initrd "$work/initramfs.gz" \
-    -append "console=ttyS0 quiet panic=-1 cordon.mode=$mode cordon.tests=${tests// /,} cordon.slow=${GUEST_SLOW:-8}" \
-    -drive "file=$work/disk.img,format=raw,if=virtio,snapshot=on" &
+    -nodefaults -no-user-config "$@" -display none -serial "file:$console" \
+    -kernel "$image_kernel" -initrd "$work/initramfs.gz" -append "console=ttyS0 quiet panic=-1 cordon.mode=$mode $cmdline" \
+    -drive "file=$disk,format=raw,if=virtio,snapshot=on" &
   guest_pid=$!
   wait "$guest_pid" || status=$?
   guest_pid=""
   tr -d '\r' <"$console" >"$console.txt"
   mv "$console.txt" "$console"
+}
+
+# says why when the guest did not come to its end
+ended() {
+  grep -q '^guest: end' "$console" && return
+  echo "  the guest did not come to its end (status $status); the last lines of its console:"
+  tail -n 20 "$console" | sed 's/^/    /'
+  failed=$((failed + 1))
+}
+
+# guest MODE: boots, waits for the end, reads the console
+guest() {
+  local mode=$1 console=$work/$1.log start=$SECONDS status=0 name p f s
+  echo "guest with cgroup $mode alone ($console)"
+  boot "$mode" "$work/disk.img" "cordon.tests=${tests// /,} cordon.slow=${GUEST_SLOW:-8}" -no-reboot
   for name in $tests; do
     p=0 f=1 s=0
     read -r p f s < <(sed -n "s/^guest: $name: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped.*/\1 \2 \3/p" "$console") || true
@@ -134,17 +211,37 @@ guest() {
     passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0}))
   done
   sed -n 's/^guest: note: /  /p' "$console"
-  if ! grep -q '^guest: end' "$console"; then
-    echo "  the guest did not come to its end (status $status); the last lines of its console:"
-    tail -n 20 "$console" | sed 's/^/    /'
-    failed=$((failed + 1))
-  fi
+  ended
+  echo "  $((SECONDS - start)) s"
+}
+
+# the guest with systemd; it starts itself anew once, so it may reboot
+guest_systemd() {
+  local console=$work/systemd.log start=$SECONDS status=0 count
+  echo "guest with systemd ($console)"
+  boot systemd "$work/systemd.img" "systemd.show_status=0 loglevel=3"
+  sed -n 's/^guest: \(note: .*\|.* \.\.\. \(passed\|FAILED\|skipped\).*\|  .*\)$/  \1/p' "$console"
+  for count in passed failed skipped; do
+    # passed=..., failed=..., skipped=...
+    printf -v "$count" %d $((${!count} + $(grep -ciE "^guest: .* \.\.\. $count" "$console" || true)))
+  done
+  ended
   echo "  $((SECONDS - start)) s"
 }
 
 image_kernel=$(kernel)
 initramfs
-image
-for mode in "${modes[@]}"; do guest "$mode"; done
+case " ${modes[*]} " in *" v1 "* | *" v2 "*) image ;; esac
+for mode in "${modes[@]}"; do
+  case $mode in
+  v1 | v2) guest "$mode" ;;
+  systemd)
+    bash tests/stack/packages.sh guest-systemd
+    image_systemd
+    guest_systemd
+    ;;
+  *) echo "guest: no mode $mode" >&2 && exit 1 ;;
+  esac
+done
 printf '\n%d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed = 0 ]

@@ -197,12 +197,6 @@ make_certificate() {
   chmod 644 "$ETC/tls.crt"
 }
 
-# policy_value KEY: one effective value of the policy, section.name
-policy_value() {
-  "$build/tests/tools/policy" --policy "$ETC/policy.yaml" --dump-config |
-    awk -v s="${1%%.*}:" -v k="${1#*.}:" '/^[^ ]/ { in_it = $1 == s } in_it && $1 == k { gsub(/"/, "", $2); print $2 }'
-}
-
 make_configuration() {
   local template=${CORDON_POLICY_TEMPLATE:-$here/policy.yaml.in}
   # judged beside the live one: a file that is refused changes nothing
@@ -214,9 +208,8 @@ make_configuration() {
   (umask 077 && "$build/tests/tools/policy" --policy "$ETC/policy.yaml" box-limits >"$ETC/box.limits")
   render "$here/my.cnf.in" "$ETC/my.cnf"
   make_certificate
-  bash "$TOP/nginx/render.sh" "$ETC/nginx" RUN="$RUN" DATA="$DATA" LISTEN="127.0.0.1:$PORT" CERT="$ETC/tls.crt" \
-    KEY="$ETC/tls.key" TEMP="$VAR/tmp/nginx" ACCESS_LOG="$LOGS/access.json" BODY_BYTES="$(policy_value http.body_bytes)" \
-    WORKER_SECONDS=$(($(policy_value pool.request_timeout_ms) / 1000 + 5))
+  CORDONCTL=$build/tests/tools/policy bash "$TOP/nginx/render.sh" "$ETC/nginx" POLICY="$ETC/policy.yaml" \
+    LISTEN="127.0.0.1:$PORT" CERT="$ETC/tls.crt" KEY="$ETC/tls.key" TEMP="$VAR/tmp/nginx" ACCESS_LOG="$LOGS/access.json"
   if ! loop_lives nginx && [ "$(stat -c %s "$LOGS/access.json" 2>/dev/null || echo 0)" -gt $((64 << 20)) ]; then
     mv "$LOGS/access.json" "$LOGS/access.json.1"
   fi

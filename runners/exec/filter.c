@@ -15,10 +15,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-/* The first number that this list has not judged (Linux 6.17 ends at file_setattr, 469), and the
- * first that libseccomp 2.5.4 has no name for. */
+/* The first number that this list has not judged (Linux 6.17 ends at file_setattr, 469). */
 #define FIRST_UNKNOWN_CALL 470
-#define FIRST_BY_NUMBER    451
 
 /*
  * Allowed whatever the arguments: what the default profile of the container engines allows to a
@@ -324,7 +322,7 @@ static const char *const allowed[] = {
 };
 
 /* As above, by number: newer than libseccomp 2.5.4, the same on every architecture. */
-static const unsigned int allowed_numbers[] = {
+static const int allowed_numbers[] = {
     451, /* cachestat */
     452, /* fchmodat2 */
     453, /* map_shadow_stack */
@@ -350,6 +348,8 @@ static const struct {
     [FILTER_AARCH64] = {AUDIT_ARCH_AARCH64, SCMP_ARCH_AARCH64, 29, 92},
 };
 
+#define RANGE_BOUNDS_MAX 254U
+
 #define NAMESPACE_FLAGS                                                                \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
 	 CLONE_NEWPID | CLONE_NEWNET)
@@ -357,22 +357,6 @@ static const struct {
 static int failed(int result, const char *what, struct err *e)
 {
 	return err_set(e, ERR_INTERNAL, -result, "seccomp rule %s", what);
-}
-
-static int allow_names(scmp_filter_ctx ctx, struct err *e)
-{
-	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
-		int number = seccomp_syscall_resolve_name(allowed[i]);
-		int result;
-
-		/* a name that libseccomp does not know would leave a hole in the list unseen */
-		if (number == __NR_SCMP_ERROR)
-			return failed(-EINVAL, allowed[i], e);
-		result = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, number, 0);
-		if (result != 0)
-			return failed(result, allowed[i], e);
-	}
-	return 0;
 }
 
 /*
@@ -414,25 +398,119 @@ static int allow_arguments(scmp_filter_ctx ctx, struct err *e)
 #define REFUSED              (SECCOMP_RET_ERRNO | EPERM)
 
 /*
- * What libseccomp cannot say, put in front of its program: foreign entries (32-bit; x32 by its
- * numbers) and unknown numbers do not exist; newer numbers; ioctl without the two requests that put
- * text into a terminal's input; personality with a list of allowed values (0, PER_LINUX32, UNAME26,
- * both, and the query). The kernel takes the low half of both arguments, as is done here.
+ * The program is four parts, one behind the other: foreign entries and unknown numbers; the ranges
+ * of what is allowed whatever the arguments; two calls by their arguments' values; and what
+ * libseccomp makes of the rules above, which also refuses the rest.
  */
+
+/* 32-bit entries, x32 (by its numbers) and numbers that the list has not judged do not exist. */
 static int write_prefix(enum filter_arch arch, int fd, struct err *e)
 {
 	const struct sock_filter head[] = {
-	    LOAD(arch),
-	    EQUAL(arches[arch].audit, 1, 0),
-	    ANSWER(NO_SUCH_CALL),
-	    LOAD(nr),
-	    AT_LEAST(FIRST_UNKNOWN_CALL, 0, 1),
-	    ANSWER(NO_SUCH_CALL),
-	    AT_LEAST(FIRST_BY_NUMBER, 0, ARRAY_LEN(allowed_numbers) + 2),
+	    LOAD(arch), EQUAL(arches[arch].audit, 1, 0),    ANSWER(NO_SUCH_CALL),
+	    LOAD(nr),   AT_LEAST(FIRST_UNKNOWN_CALL, 0, 1), ANSWER(NO_SUCH_CALL),
 	};
-	const struct sock_filter tail[] = {
-	    ANSWER(REFUSED),
-	    ANSWER(SECCOMP_RET_ALLOW),
+
+	return fd_write_full(fd, head, sizeof(head), e);
+}
+
+/*
+ * The allowed names as ranges of numbers, found by halving: bounds[0] begins the first range,
+ * bounds[1] is behind its end, and so on, so a number with an odd count of bounds at or below it is
+ * allowed. libseccomp writes an instruction for each name; the kernel compiles the program for
+ * every box and asks it about every number, which took twice as long.
+ */
+struct ranges {
+	struct sock_filter code[RANGE_BOUNDS_MAX];
+	unsigned int bounds[RANGE_BOUNDS_MAX];
+	unsigned int bound_count;
+	unsigned int used;
+};
+
+static int by_number(const void *a, const void *b)
+{
+	const int *x = a;
+	const int *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* Absent names are left out: an architecture need not have all of them. */
+static int find_ranges(enum filter_arch arch, struct ranges *r, struct err *e)
+{
+	int numbers[ARRAY_LEN(allowed) + ARRAY_LEN(allowed_numbers)];
+	size_t count = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
+		int number = seccomp_syscall_resolve_name_arch(arches[arch].token, allowed[i]);
+
+		/* a name that libseccomp does not know would leave a hole in the list unseen */
+		if (number == __NR_SCMP_ERROR || number >= FIRST_UNKNOWN_CALL)
+			return failed(-EINVAL, allowed[i], e);
+		if (number >= 0)
+			numbers[count++] = number;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(allowed_numbers); i++)
+		numbers[count++] = allowed_numbers[i];
+	qsort(numbers, count, sizeof(numbers[0]), by_number);
+	for (size_t i = 0; i < count; i++) {
+		if (i > 0 && numbers[i] <= numbers[i - 1] + 1) {
+			r->bounds[r->bound_count - 1] = (unsigned int)numbers[i] + 1;
+			continue;
+		}
+		/* a jump reaches 255 instructions */
+		if (r->bound_count + 2 > RANGE_BOUNDS_MAX)
+			return err_set(e, ERR_INTERNAL, 0, "too many ranges of system calls");
+		r->bounds[r->bound_count++] = (unsigned int)numbers[i];
+		r->bounds[r->bound_count++] = (unsigned int)numbers[i] + 1;
+	}
+	return 0;
+}
+
+/* From the instruction `at` to the answer for a number with that many bounds at or below it: the
+ * instruction behind the tree allows, the one behind that goes on. */
+static unsigned char to_answer(const struct ranges *r, unsigned int at, unsigned int bounds_below)
+{
+	return (unsigned char)(r->bound_count - at - (bounds_below % 2));
+}
+
+/* The bounds from lo to below hi; those before are at or below the number, those from hi above. */
+static void put_tree(struct ranges *r, unsigned int lo, unsigned int hi)
+{
+	unsigned int middle = lo + (hi - lo) / 2;
+	unsigned int at = r->used++;
+	unsigned char yes =
+	    middle + 1 < hi ? (unsigned char)(middle - lo) : to_answer(r, at, middle + 1);
+	unsigned char no = lo < middle ? 0 : to_answer(r, at, lo);
+
+	r->code[at] = (struct sock_filter)AT_LEAST(r->bounds[middle], yes, no);
+	if (lo < middle)
+		put_tree(r, lo, middle);
+	if (middle + 1 < hi)
+		put_tree(r, middle + 1, hi);
+}
+
+static int write_names(enum filter_arch arch, int fd, struct err *e)
+{
+	const struct sock_filter allow = ANSWER(SECCOMP_RET_ALLOW);
+	struct ranges r = {.used = 0};
+
+	if (find_ranges(arch, &r, e) != 0)
+		return -1;
+	put_tree(&r, 0, r.bound_count);
+	if (fd_write_full(fd, r.code, r.used * sizeof(r.code[0]), e) != 0)
+		return -1;
+	return fd_write_full(fd, &allow, sizeof(allow), e);
+}
+
+/*
+ * ioctl without the two requests that put text into a terminal's input; personality with a list of
+ * allowed values (0, PER_LINUX32, UNAME26, both, and the query). The kernel takes the low half of
+ * both arguments, as is done here; libseccomp compares all of it.
+ */
+static int write_by_value(enum filter_arch arch, int fd, struct err *e)
+{
+	const struct sock_filter code[] = {
 	    EQUAL(arches[arch].ioctl, 0, 5),
 	    LOAD(args[1]),
 	    EQUAL(TIOCSTI, 2, 0),
@@ -449,17 +527,8 @@ static int write_prefix(enum filter_arch arch, int fd, struct err *e)
 	    ANSWER(SECCOMP_RET_ALLOW),
 	    ANSWER(REFUSED),
 	};
-	struct sock_filter numbers[ARRAY_LEN(allowed_numbers)];
 
-	for (size_t i = 0; i < ARRAY_LEN(allowed_numbers); i++) {
-		unsigned char to_allow = (unsigned char)(ARRAY_LEN(allowed_numbers) - i);
-
-		numbers[i] = (struct sock_filter)EQUAL(allowed_numbers[i], to_allow, 0);
-	}
-	if (fd_write_full(fd, head, sizeof(head), e) != 0 ||
-	    fd_write_full(fd, numbers, sizeof(numbers), e) != 0)
-		return -1;
-	return fd_write_full(fd, tail, sizeof(tail), e);
+	return fd_write_full(fd, code, sizeof(code), e);
 }
 
 static int build_rules(scmp_filter_ctx ctx, enum filter_arch arch, struct err *e)
@@ -478,7 +547,7 @@ static int build_rules(scmp_filter_ctx ctx, enum filter_arch arch, struct err *e
 		result = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
 	if (result != 0)
 		return failed(result, "attributes", e);
-	return allow_names(ctx, e) != 0 ? -1 : allow_arguments(ctx, e);
+	return allow_arguments(ctx, e);
 }
 
 int filter_export(enum filter_arch arch, int fd, struct err *e)
@@ -491,6 +560,10 @@ int filter_export(enum filter_arch arch, int fd, struct err *e)
 	result = build_rules(ctx, arch, e);
 	if (result == 0)
 		result = write_prefix(arch, fd, e);
+	if (result == 0)
+		result = write_names(arch, fd, e);
+	if (result == 0)
+		result = write_by_value(arch, fd, e);
 	if (result == 0) {
 		int exported = seccomp_export_bpf(ctx, fd);
 

@@ -187,7 +187,8 @@ def strays_are_removed():
                 open(path + "/log", "w").close()
             for each in ([folder] if made else []) + [path] + ([path + "/log"] if kind != "staging" else []):
                 os.chown(each, pwd.getpwnam(owner).pw_uid, os.stat(f"{c.DATA_DIR}/{kind}").st_gid)
-                os.chmod(each, 0o770)
+                # as the programs make them: the folder stays, and what comes into it has its group
+                os.chmod(each, 0o2770 if os.path.isdir(each) else 0o660)
             if name == stray:
                 os.utime(path, (time.time() - 7200,) * 2)
             paths.append((path, name == stray))

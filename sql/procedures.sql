@@ -20,8 +20,7 @@ BEGIN
   START TRANSACTION;
   SELECT id INTO v_tenant FROM tenant WHERE id = p_tenant FOR UPDATE;
   IF v_tenant IS NULL THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no such tenant'; END IF;
-  -- asked first because the count makes a temporary table, and mostly nothing waits
-  IF p_sandbox IS NULL AND EXISTS (SELECT 1 FROM job WHERE node = p_node AND state = 'queued') THEN
+  IF p_sandbox IS NULL THEN
     SELECT COUNT(*) INTO v_waiting FROM (SELECT 1 FROM job WHERE node = p_node AND state = 'queued' LIMIT p_most) AS waiting;
     IF v_waiting >= p_most THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the queue is full'; END IF;
   END IF;

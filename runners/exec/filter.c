@@ -540,9 +540,6 @@ static int build_rules(scmp_filter_ctx ctx, enum filter_arch arch, struct err *e
 		if (result == 0)
 			result = seccomp_arch_remove(ctx, seccomp_arch_native());
 	}
-	/* 2: a binary tree, which loads in half the time of a list */
-	if (result == 0)
-		result = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (result == 0)
 		result = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
 	if (result != 0)

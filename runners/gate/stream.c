@@ -271,7 +271,8 @@ static bool open_reader(struct stream *stream)
 	stream->opened =
 	    spool_open(&stream->reader, stream->gate->policy->paths.data, stream->run->id, &e) == 0;
 	stream->removed = e.code == ERR_NOT_FOUND;
-	if (!stream->opened && !stream->removed)
+	/* once: a live run wakes its streams with every piece of output */
+	if (!stream->opened && !stream->removed && stream->run->ended && stream->short_rounds == 0)
 		log_err(LOG_WARNING, "stream_open", &e, "run=%s", stream->run->id);
 	return stream->opened;
 }

@@ -4,8 +4,11 @@
  * Not those of libwebsockets (lws_sul_*): with libev as its loop they come late, because one that
  * is set while a later one is armed waits for that one.
  *
- *	static void due(struct gate_timer *t) { struct hold *h = lws_container_of(t, struct hold,
- *deadline); ... } timer_start(gate->loop, &hold->deadline, due, 1500 * CLOCK_US_PER_MS);
+ *	static void due(struct gate_timer *timer)
+ *	{
+ *		struct hold *hold = lws_container_of(timer, struct hold, deadline);
+ *	}
+ *	timer_start(gate->loop, &hold->deadline, due, wait_us);
  *	timer_stop(gate->loop, &hold->deadline);	before the memory goes
  *
  * A zeroed struct is a timer that does not run; it must not move while it does. Loop thread only.

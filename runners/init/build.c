@@ -264,8 +264,7 @@ static void drop_privileges(void)
 	must(prctl(PR_SET_DUMPABLE, 0), ZYGOTE_STAGE_PRIVILEGES);
 }
 
-/* For pid 1 too, and inherited by every command at no cost. The kernel takes 0.25 ms to compile it.
- */
+/* For pid 1 too, and inherited by every command at no cost. The kernel compiles it each time. */
 static int use_filter(const struct build_base *base)
 {
 	return ksys_seccomp(base->filter, base->filter_count);

@@ -23,7 +23,8 @@
 
 #define NOBODY       65534
 #define OUTPUT_BYTES ((size_t)4 << 20)
-#define SLOTS        4
+#define SLOTS        24
+#define BURST        12 /* more than wait */
 
 static struct rig rig;
 static struct rig_box box;
@@ -266,9 +267,50 @@ static void test_counters_are_its_own(void)
 	CU_ASSERT_EQUAL(rig_destroy(&rig, &box, NULL), 0);
 }
 
+static void count_creates(uint64_t *warm, uint64_t *cold)
+{
+	struct box_reply reply;
+	struct err e = ERR_INIT;
+	uint64_t tag = ++rig.next_tag;
+
+	CU_ASSERT_EQUAL_FATAL(boxclient_probe(&rig.client, tag, &e), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_reply(&rig, tag, &reply), 0);
+	*warm = reply.warm;
+	*cold = reply.cold;
+}
+
+/* One that somebody waits for installs its filter behind the answer, one that waits before it. */
+static void test_filter_however_it_was_made(void)
+{
+	static struct rig_box many[BURST];
+	uint64_t tags[BURST];
+	uint64_t warm[2];
+	uint64_t cold[2];
+	int without = 0;
+
+	count_creates(&warm[0], &cold[0]);
+	for (int i = 0; i < BURST; i++)
+		tags[i] = rig_create_send(&rig, &many[i], NULL);
+	for (int i = 0; i < BURST; i++) {
+		CU_ASSERT_EQUAL_FATAL(rig_created(&rig, &many[i], tags[i]), 0);
+		CU_ASSERT_EQUAL(rig_sh(&rig, &many[i],
+				       "grep -q '^Seccomp:.2$' /proc/self/status && "
+				       "grep -q '^NoNewPrivs:.1$' /proc/self/status"),
+				0);
+		without += many[i].status.code == 0 ? 0 : 1;
+	}
+	CU_ASSERT_EQUAL(without, 0);
+	count_creates(&warm[1], &cold[1]);
+	CU_ASSERT_TRUE(warm[1] > warm[0]);
+	CU_ASSERT_TRUE(cold[1] > cold[0]);
+	for (int i = 0; i < BURST; i++)
+		CU_ASSERT_EQUAL(rig_destroy(&rig, &many[i], NULL), 0);
+}
+
 static const struct test tests[] = {
     {"box_fence", "B22 inside", test_b22_inside},
     {"box_fence", "B22 outside", test_b22_outside},
+    {"box_fence", "the filter, warm and cold", test_filter_however_it_was_made},
     {"box_fence", "counters are the box's own", test_counters_are_its_own},
     {"box_fence", "a foreign user is refused", test_foreign_user_is_refused},
 };

@@ -3,7 +3,8 @@
 #include <stdbool.h>
 
 _Static_assert(sizeof(struct box_limits) == 40, "box_limits has holes");
-_Static_assert(sizeof(struct box_request) == 24 + 64 + 64 + 40 + 64 + 8, "box_request has holes");
+_Static_assert(sizeof(struct box_request) == 24 + 64 + 64 + 40 + 64 + 8 + 16 + 64,
+	       "box_request has holes");
 _Static_assert(sizeof(struct box_stats) == 56, "box_stats has holes");
 _Static_assert(sizeof(struct box_reply) == 48 + 64 + 108 + 4 + 56 + 40 + 24 + 16 + 200,
 	       "box_reply changed its size: raise BOX_VERSION");
@@ -32,9 +33,9 @@ static bool makes_box(uint32_t verb)
 
 static int check_of_verb(const struct box_request *r, struct err *e)
 {
-	bool of_workspace = r->verb >= BOX_WORKSPACE_MAKE && r->verb <= BOX_WORKSPACE_INFO;
+	bool of_workspace = r->verb >= BOX_WORKSPACE_MAKE && r->verb <= BOX_WORKSPACE_COPY;
 
-	if ((r->flags & ~(BOX_FRESH_NET | BOX_SHARED_PROC)) != 0)
+	if ((r->flags & ~(BOX_FRESH_NET | BOX_SHARED_PROC | BOX_WITH_COPIES)) != 0)
 		return err_set(e, ERR_INVALID, 0, "flags that nobody knows");
 	if (r->lifetime_ms > BOX_LIFETIME_MAX_MS ||
 	    (r->verb == BOX_MAINTAIN && r->lifetime_ms == 0))
@@ -47,6 +48,10 @@ static int check_of_verb(const struct box_request *r, struct err *e)
 		return err_set(e, ERR_INVALID, 0,
 			       "workspace must be 1 to %d of A-Za-z0-9._-, not with a point first",
 			       BOX_RUN_ID_SIZE - 1);
+	if (r->verb == BOX_WORKSPACE_COPY &&
+	    (r->source[0] == '.' || box_run_id_check(r->source, e) != 0 ||
+	     strcmp(r->source, r->workspace) == 0))
+		return err_set(e, ERR_INVALID, 0, "source must be the name of another workspace");
 	if (of_workspace)
 		return 0;
 	if (!makes_box(r->verb) && r->slot >= BOX_MAX_SLOTS)
@@ -76,7 +81,8 @@ int box_request_check(const void *data, size_t length, struct box_request *out, 
 		return err_set(e, ERR_INVALID, 0, "deadline_ms must be <= %u", BOX_DEADLINE_MAX_MS);
 	if (!terminated(out->run_id, sizeof(out->run_id)) ||
 	    !terminated(out->image, sizeof(out->image)) ||
-	    !terminated(out->workspace, sizeof(out->workspace)))
+	    !terminated(out->workspace, sizeof(out->workspace)) ||
+	    !terminated(out->source, sizeof(out->source)))
 		return err_set(e, ERR_PROTOCOL, 0, "a text without its end");
 	if (out->verb == BOX_PROBE || out->verb == BOX_LIST)
 		return 0;
@@ -119,9 +125,9 @@ const char *box_mode_name(enum box_mode mode)
 const char *box_verb_name(uint32_t verb)
 {
 	static const char *const names[BOX_VERB__MAX] = {
-	    "none",      "probe",          "create",           "kill",          "destroy",
-	    "stats",     "list",           "freeze",           "thaw",          "maintain",
-	    "listeners", "workspace_make", "workspace_delete", "workspace_info"};
+	    "none",      "probe",          "create",           "kill",           "destroy",
+	    "stats",     "list",           "freeze",           "thaw",           "maintain",
+	    "listeners", "workspace_make", "workspace_delete", "workspace_info", "workspace_copy"};
 
 	return verb < BOX_VERB__MAX ? names[verb] : "?";
 }

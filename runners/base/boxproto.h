@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BOX_VERSION         3U
+#define BOX_VERSION         4U
 #define BOX_RUN_ID_SIZE     64
 #define BOX_IMAGE_SIZE      64
 #define BOX_PATH_SIZE       108
@@ -44,6 +44,9 @@ enum box_verb {
 	BOX_WORKSPACE_MAKE = 11,   /* limits: workspace_bytes, workspace_inodes */
 	BOX_WORKSPACE_DELETE = 12, /* refused (busy) while a box has it */
 	BOX_WORKSPACE_INFO = 13,
+	/* `workspace` becomes what `source` is, or stays as it was: a name is never half a copy.
+	 * Both must be without a box. With make_bytes a source that is not there is made first. */
+	BOX_WORKSPACE_COPY = 14,
 	BOX_VERB__MAX
 };
 
@@ -102,12 +105,18 @@ struct box_request {
 	uint32_t flags;                  /* create: BOX_FRESH_NET, BOX_SHARED_PROC */
 	uint32_t
 	    lifetime_ms; /* create, maintain: it is ended then; 0 is for ever, for create only */
+	/* create, maintain: a workspace that is not there is made, with so much room; 0: refused */
+	uint64_t make_bytes;
+	uint64_t make_inodes;
+	char source[BOX_RUN_ID_SIZE]; /* workspace_copy */
 };
 
 #define BOX_FRESH_NET 1U /* a network namespace that nobody had before */
 /* Commands see each other in /proc. Else each sees its own processes only: Landlock makes every
  * command a domain of its own, and /proc hides what one may not trace. */
-#define BOX_SHARED_PROC     2U
+#define BOX_SHARED_PROC 2U
+/* workspace_delete: with all copies whose name is the workspace's, a point and more. */
+#define BOX_WITH_COPIES     4U
 #define BOX_LIFETIME_MAX_MS 3600000U
 
 /*
@@ -151,8 +160,8 @@ struct box_reply {
 	uint64_t warm;              /* probe: creates served by a waiting box since the start;
 				     * create: 1 when this one was */
 	uint64_t cold;              /* probe: creates that had to build one */
-	uint64_t workspace_bytes;   /* workspace info: size of the image */
-	uint64_t workspace_used;    /* workspace info: what it takes on the host's disk */
+	uint64_t workspace_bytes;   /* workspace info, copy: size of the image */
+	uint64_t workspace_used;    /* workspace info, copy: what it takes on the host's disk */
 	char text[BOX_TEXT_SIZE];   /* why not; for the log */
 };
 

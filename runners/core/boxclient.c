@@ -144,6 +144,8 @@ int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wis
 	r.limits = *wish->limits;
 	r.flags = (wish->fresh_net ? BOX_FRESH_NET : 0) | (wish->shared_proc ? BOX_SHARED_PROC : 0);
 	r.lifetime_ms = wish->lifetime_ms;
+	r.make_bytes = wish->make_bytes;
+	r.make_inodes = wish->make_inodes;
 	return put(c, &r, e);
 }
 
@@ -166,6 +168,33 @@ int boxclient_workspace(struct boxclient *c, enum box_verb verb, uint64_t tag,
 		return -1;
 	r.limits.workspace_bytes = bytes;
 	r.limits.workspace_inodes = inodes;
+	return put(c, &r, e);
+}
+
+int boxclient_copy(struct boxclient *c, uint64_t tag, const char *source, const char *workspace,
+		   uint64_t make_bytes, uint64_t make_inodes, struct err *e)
+{
+	struct box_request r;
+
+	fill(&r, BOX_WORKSPACE_COPY, tag, BOX_DEADLINE_MAX_MS);
+	if (set_workspace(&r, workspace, e) != 0)
+		return -1;
+	if (str_copy(r.source, sizeof(r.source), source) != 0)
+		return err_set(e, ERR_INVALID, 0, "the source's name is too long");
+	r.make_bytes = make_bytes;
+	r.make_inodes = make_inodes;
+	return put(c, &r, e);
+}
+
+int boxclient_workspace_remove(struct boxclient *c, uint64_t tag, const char *workspace,
+			       struct err *e)
+{
+	struct box_request r;
+
+	fill(&r, BOX_WORKSPACE_DELETE, tag, 0);
+	if (set_workspace(&r, workspace, e) != 0)
+		return -1;
+	r.flags = BOX_WITH_COPIES;
 	return put(c, &r, e);
 }
 

@@ -63,10 +63,12 @@ struct box_wish {
 	const char *image;
 	const struct box_limits *limits;
 	const char *workspace; /* one that stays, made before; NULL: a tmpfs */
-	bool fresh_net;        /* a network namespace that nobody had before */
-	bool shared_proc;      /* commands see each other */
-	bool maintain;         /* no commands: to look after a workspace; needs lifetime_ms */
-	uint32_t lifetime_ms;  /* 0: until it is destroyed */
+	uint64_t make_bytes;   /* it is made with that room if it is not there; 0: it must be */
+	uint64_t make_inodes;
+	bool fresh_net;       /* a network namespace that nobody had before */
+	bool shared_proc;     /* commands see each other */
+	bool maintain;        /* no commands: to look after a workspace; needs lifetime_ms */
+	uint32_t lifetime_ms; /* 0: until it is destroyed */
 	uint32_t deadline_ms;
 };
 int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wish, struct err *e);
@@ -74,6 +76,13 @@ int boxclient_make(struct boxclient *c, uint64_t tag, const struct box_wish *wis
  * The reply's code: busy when it is there already, or in use; not_found. */
 int boxclient_workspace(struct boxclient *c, enum box_verb verb, uint64_t tag,
 			const char *workspace, uint64_t bytes, uint64_t inodes, struct err *e);
+/* `workspace` becomes a copy of `source`; that is made first if it is not there and make_bytes is
+ * not 0. The reply's code: busy when a box has one of them; workspace_used tells the size. */
+int boxclient_copy(struct boxclient *c, uint64_t tag, const char *source, const char *workspace,
+		   uint64_t make_bytes, uint64_t make_inodes, struct err *e);
+/* The workspace and all copies with its name, a point and more. */
+int boxclient_workspace_remove(struct boxclient *c, uint64_t tag, const char *workspace,
+			       struct err *e);
 /* verb: BOX_KILL, BOX_DESTROY, BOX_STATS, BOX_FREEZE or BOX_THAW */
 int boxclient_verb(struct boxclient *c, enum box_verb verb, uint64_t tag, uint32_t slot,
 		   const char *run_id, uint32_t deadline_ms, struct err *e);

@@ -104,6 +104,8 @@ static void take_request(struct slot *s, const struct box_request *request)
 	s->limits = request->limits;
 	memcpy(s->run_id, request->run_id, sizeof(s->run_id));
 	memcpy(s->workspace, request->workspace, sizeof(s->workspace));
+	s->make_bytes = request->make_bytes;
+	s->make_inodes = request->make_inodes;
 	s->maintain = request->verb == BOX_MAINTAIN;
 	s->shared_proc = (request->flags & BOX_SHARED_PROC) != 0;
 	s->created_us = clock_monotonic_us();
@@ -225,6 +227,11 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_INVALID, 0, e.text);
 		return;
 	}
+	if (!workspace_may_make(d, request)) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_INVALID, 0,
+			   "size or inodes of the workspace are out of range");
+		return;
+	}
 	d->cpu_millis = request->limits.cpu_millis;
 	end_forgotten(d, request->run_id);
 	s = choose(d, request);
@@ -238,7 +245,8 @@ void box_create(struct daemon *d, uint64_t client, const struct box_request *req
 		return;                                     /* pool_ready goes on */
 	s->claimed = s->pooled && s->state == BOX_BUILDING; /* built now, assigned when it waits */
 	if ((s->state == BOX_WAITING ? pool_assign(d, s, &e) : box_build(d, s, &e)) != 0) {
-		log_err(LOG_ERROR, "create", &e, "slot=%u run=%s", s->number, s->run_id);
+		log_err(e.code == ERR_UNAVAILABLE ? LOG_INFO : LOG_ERROR, "create", &e,
+			"slot=%u run=%s", s->number, s->run_id);
 		if (s->pid == 0)
 			s->replied = true; /* no process was made */
 		/* a zygote that is being started again is there in a moment: the caller asks again

@@ -131,8 +131,9 @@ static void on_box_verb(struct daemon *d, uint64_t client, const struct box_requ
 
 void box_request(struct daemon *d, uint64_t client, const struct box_request *request)
 {
-	if (d->stop_by_us != 0 && (request->verb == BOX_CREATE || request->verb == BOX_MAINTAIN ||
-				   request->verb == BOX_WORKSPACE_MAKE)) {
+	if (d->stop_by_us != 0 &&
+	    (request->verb == BOX_CREATE || request->verb == BOX_MAINTAIN ||
+	     request->verb == BOX_WORKSPACE_MAKE || request->verb == BOX_WORKSPACE_COPY)) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
 			   "cordon-box is stopping");
 		return;
@@ -158,6 +159,7 @@ void box_request(struct daemon *d, uint64_t client, const struct box_request *re
 	case BOX_WORKSPACE_MAKE:
 	case BOX_WORKSPACE_DELETE:
 	case BOX_WORKSPACE_INFO:
+	case BOX_WORKSPACE_COPY:
 		workspace_request(d, client, request);
 		break;
 	case BOX_LISTENERS:

@@ -91,6 +91,8 @@ struct slot {
 	char workspace[BOX_RUN_ID_SIZE]; /* one that stays; empty: a tmpfs */
 	enum slot_workspace workspace_state;
 	unsigned int workspace_tries;
+	uint64_t make_bytes; /* of a workspace that is not there yet; 0: it must be */
+	uint64_t make_inodes;
 	bool attached;    /* the workspace is mounted in the box */
 	bool maintain;    /* no commands */
 	bool shared_proc; /* commands see each other */
@@ -255,6 +257,8 @@ void workspace_release(struct daemon *d, struct slot *s);
 bool workspace_is_keeper(const struct daemon *d, pid_t pid);
 /* BOX_WORKSPACE_*. */
 void workspace_request(struct daemon *d, uint64_t client, const struct box_request *request);
+/* The size of a workspace that a create may make is in range. */
+bool workspace_may_make(const struct daemon *d, const struct box_request *request);
 int64_t workspace_turn(struct daemon *d, int64_t now_us);
 
 /* box_verbs.c */

@@ -71,7 +71,20 @@ static int open_view(const struct keeper *k, int *out_tree, struct err *e)
 	return err_set(e, ERR_IO, errno, "clone of a workspace's mount");
 }
 
-static int attach(struct keeper *k, const int fds[2], struct err *e)
+/* With a size in the request, a workspace that is not there is made. */
+static int make_missing(const struct keeper *k, const char *id, const struct keeper_request *r,
+			struct err *e)
+{
+	if (r->bytes == 0 || k->mount >= 0 ||
+	    volume_make(k->folder, id, r->bytes, r->inodes, e) == 0)
+		return 0;
+	if (e->code != ERR_CONFLICT)
+		return -1;
+	err_clear(e); /* it is there */
+	return 0;
+}
+
+static int attach(struct keeper *k, const struct keeper_request *r, const int fds[2], struct err *e)
 {
 	struct mount_attr attr = {
 	    .attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
@@ -79,11 +92,18 @@ static int attach(struct keeper *k, const int fds[2], struct err *e)
 	};
 	scope_close int tree = -1;
 
-	if (hold(k, e) != 0 || open_view(k, &tree, e) != 0)
+	if (make_missing(k, k->id, r, e) != 0 || hold(k, e) != 0 || open_view(k, &tree, e) != 0)
 		return -1;
 	if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0)
 		return err_set(e, ERR_IO, errno, "ids of a workspace's mount");
 	return move_into(k, tree, fds[0], e);
+}
+
+static int remove_all(const struct keeper *k, const struct keeper_request *r, struct err *e)
+{
+	if ((r->flags & BOX_WITH_COPIES) != 0 && volume_delete_copies(k->folder, k->id, e) != 0)
+		return -1;
+	return volume_delete(k->folder, k->id, e);
 }
 
 static int serve(struct keeper *k, const struct keeper_request *r, const int *fds, size_t fd_count,
@@ -95,14 +115,21 @@ static int serve(struct keeper *k, const struct keeper_request *r, const int *fd
 	case KEEPER_DELETE:
 		/* nobody has it; a next one of this name is another file system */
 		fd_close_at(&k->mount);
-		return volume_delete(k->folder, k->id, e);
+		return remove_all(k, r, e);
 	case KEEPER_INFO:
+		return volume_info(k->folder, k->id, &reply->bytes, &reply->used, e);
+	case KEEPER_COPY:
+		/* ours is another file system afterwards */
+		fd_close_at(&k->mount);
+		if (make_missing(k, r->source, r, e) != 0 ||
+		    volume_copy(k->folder, r->source, k->id, e) != 0)
+			return -1;
 		return volume_info(k->folder, k->id, &reply->bytes, &reply->used, e);
 	case KEEPER_HOLD:
 		return hold(k, e);
 	case KEEPER_ATTACH:
 		if (fd_count == 2)
-			return attach(k, fds, e);
+			return attach(k, r, fds, e);
 		break;
 	}
 	return err_set(e, ERR_PROTOCOL, 0, "a request that no keeper knows");
@@ -126,6 +153,7 @@ static void serve_one(struct keeper *k)
 
 	if (got != (ssize_t)sizeof(request))
 		leave(k);
+	request.source[sizeof(request.source) - 1] = '\0';
 	reply.verb = request.verb;
 	reply.slot = request.slot;
 	reply.serial = request.serial;

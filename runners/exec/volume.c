@@ -1,6 +1,7 @@
 /* Image files of workspaces, loop devices, mounts. Runs in keepers only: it may block. */
 #include "runners/exec/workspace.h"
 
+#include "runners/base/clock.h"
 #include "runners/base/fdio.h"
 #include "runners/base/proc.h"
 
@@ -31,6 +32,9 @@
 #define LOOP_MAX       4096
 #define MKE2FS         "/usr/sbin/mke2fs"
 #define PATH_BYTES     160
+#define COPY_PREFIX    ".copy-"
+#define UNMOUNT_TRIES  1500U
+#define UNMOUNT_GAP_US 2000
 
 /* The image is larger than what it holds: inode table, journal, descriptors. */
 static uint64_t image_bytes(uint64_t bytes, uint64_t inodes)
@@ -227,6 +231,25 @@ int volume_delete(int folder, const char *id, struct err *e)
 	return 0;
 }
 
+int volume_delete_copies(int folder, const char *id, struct err *e)
+{
+	scope_close int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+	size_t length = strlen(id);
+	const struct dirent *entry;
+	int result = 0;
+
+	if (list == NULL)
+		return err_set(e, ERR_IO, errno, "list the workspaces");
+	(void)fd_steal(&fd);
+	while (result == 0 && (entry = readdir(list)) != NULL)
+		if (strncmp(entry->d_name, id, length) == 0 && entry->d_name[length] == '.' &&
+		    unlinkat(folder, entry->d_name, 0) != 0 && errno != ENOENT)
+			result = err_set(e, ERR_IO, errno, "remove a copy");
+	(void)closedir(list);
+	return result;
+}
+
 int volume_info(int folder, const char *id, uint64_t *out_bytes, uint64_t *out_used, struct err *e)
 {
 	scope_close int fd = open_image(folder, id, e);
@@ -359,6 +382,83 @@ int volume_mount(int folder, const char *id, int *out_mount, struct err *e)
 		return -1;
 	/* the mount holds the device; when the last mount goes, the kernel frees it */
 	return mount_loop(loop, out_mount, e);
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+/* Waits until no loop device has the file: what was in it is written back then. */
+static int wait_unmounted(int folder, int image, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(image, &st) != 0)
+		return err_set(e, ERR_IO, errno, "stat of an image");
+	for (unsigned int i = 0; i < UNMOUNT_TRIES; i++) {
+		scope_close int loop = find_loop(folder, &st);
+
+		if (loop < 0)
+			return 0;
+		/* open, we would keep it bound ourselves */
+		fd_close_at(&loop);
+		clock_sleep_us(UNMOUNT_GAP_US);
+	}
+	return err_set(e, ERR_CONFLICT, 0, "the workspace is mounted");
+}
+
+static int wait_name_unmounted(int folder, const char *id, struct err *e)
+{
+	struct err missing = ERR_INIT;
+	scope_close int image = open_image(folder, id, &missing);
+
+	if (image >= 0)
+		return wait_unmounted(folder, image, e);
+	if (missing.code == ERR_NOT_FOUND)
+		return 0;
+	*e = missing;
+	return -1;
+}
+
+int volume_copy(int folder, const char *source, const char *id, struct err *e)
+{
+	scope_close int from = open_image(folder, source, e);
+	scope_close int to = -1;
+	char name[PATH_BYTES];
+	struct stat st;
+
+	if (from < 0 || wait_unmounted(folder, from, e) != 0 ||
+	    wait_name_unmounted(folder, id, e) != 0)
+		return -1;
+	(void)snprintf(name, sizeof(name), COPY_PREFIX "%s", id);
+	if (unlinkat(folder, name, 0) != 0 && errno != ENOENT)
+		return err_set(e, ERR_IO, errno, "remove an unfinished copy");
+	to = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (to < 0)
+		return err_set(e, ERR_IO, errno, "a new image");
+	if (copy_sparse(from, to, e) == 0) {
+		/* on disk before it has the name, and the name before anybody is told */
+		if (fstat(from, &st) != 0 || ftruncate(to, st.st_size) != 0 || fdatasync(to) != 0 ||
+		    renameat(folder, name, folder, id) != 0 || fsync(folder) != 0)
+			(void)err_set(e, ERR_IO, errno, "keep a copy");
+	}
+	if (e->code == ERR_NONE)
+		return 0;
+	(void)unlinkat(folder, name, 0);
+	return -1;
+}
+
+void volume_tidy(int folder)
+{
+	scope_close int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (list == NULL)
+		return;
+	(void)fd_steal(&fd);
+	while ((entry = readdir(list)) != NULL)
+		if (strncmp(entry->d_name, COPY_PREFIX, strlen(COPY_PREFIX)) == 0)
+			(void)unlinkat(folder, entry->d_name, 0);
+	(void)closedir(list);
 }
 
 void volume_trim(int mount)

@@ -39,7 +39,8 @@ struct workspace {
 	/* a MAKE, DELETE or INFO under way */
 	uint64_t client;
 	uint64_t tag;
-	uint32_t verb; /* enum box_verb, 0: none */
+	uint32_t verb;                  /* enum box_verb, 0: none */
+	char source[WORKSPACE_ID_SIZE]; /* of a COPY under way */
 };
 
 int workspaces_open(struct daemon *d, struct err *e)
@@ -55,6 +56,7 @@ int workspaces_open(struct daemon *d, struct err *e)
 	if (d->workspaces_dir < 0 || fchown(d->workspaces_dir, 0, 0) != 0 ||
 	    fchmod(d->workspaces_dir, 0700) != 0)
 		return err_set(e, ERR_IO, errno, "%s", path);
+	volume_tidy(d->workspaces_dir);
 	d->workspace_count = (unsigned int)d->config.slots + SPARE_ROOMS;
 	d->workspaces = mem_zalloc(d->workspace_count, sizeof(*d->workspaces));
 	if (d->workspaces == NULL)
@@ -188,8 +190,11 @@ static void answer_verb(struct daemon *d, struct workspace *w, const struct keep
 
 static int send_attach(struct workspace *w, struct slot *s, struct err *e)
 {
-	struct keeper_request request = {
-	    .verb = KEEPER_ATTACH, .slot = s->number, .serial = s->serial};
+	struct keeper_request request = {.verb = KEEPER_ATTACH,
+					 .slot = s->number,
+					 .serial = s->serial,
+					 .bytes = s->make_bytes,
+					 .inodes = s->make_inodes};
 	int fds[2] = {s->pidfd.fd, s->userns};
 
 	return fd_send(w->socket.fd, &request, sizeof(request), fds, 2, e) < 0 ? -1 : 0;
@@ -304,6 +309,17 @@ static void on_end(struct daemon *d, void *ctx, uint32_t events)
 
 /* --- boxes ----------------------------------------------------------------------------------- */
 
+/* Somebody makes a copy of it now. */
+static bool is_copied(const struct daemon *d, const char *id)
+{
+	for (unsigned int i = 0; i < d->workspace_count; i++)
+		if (d->workspaces[i].state != WORKSPACE_FREE &&
+		    d->workspaces[i].verb == BOX_WORKSPACE_COPY &&
+		    str_equal(d->workspaces[i].source, id))
+			return true;
+	return false;
+}
+
 bool workspace_is_keeper(const struct daemon *d, pid_t pid)
 {
 	for (unsigned int i = 0; i < d->workspace_count; i++)
@@ -314,12 +330,15 @@ bool workspace_is_keeper(const struct daemon *d, pid_t pid)
 
 int workspace_attach(struct daemon *d, struct slot *s, struct err *e)
 {
-	struct workspace *w = open_one(d, s->workspace, e);
+	struct workspace *w;
 
+	if (is_copied(d, s->workspace))
+		return err_set(e, ERR_UNAVAILABLE, 0, "the workspace is being copied");
+	w = open_one(d, s->workspace, e);
 	if (w == NULL)
 		return -1;
 	if (w->verb != 0)
-		return err_set(e, ERR_CONFLICT, 0, "the workspace is being made or removed");
+		return err_set(e, ERR_UNAVAILABLE, 0, "the workspace is being made or removed");
 	if (w->state == WORKSPACE_CLOSING)
 		s->workspace_state = SLOT_WORKSPACE_WAITS;
 	else
@@ -364,14 +383,21 @@ void workspace_adopt(struct daemon *d, struct slot *s)
 
 static uint32_t keeper_verb_of(uint32_t verb)
 {
-	if (verb == BOX_WORKSPACE_MAKE)
+	switch (verb) {
+	case BOX_WORKSPACE_MAKE:
 		return KEEPER_MAKE;
-	return verb == BOX_WORKSPACE_DELETE ? KEEPER_DELETE : KEEPER_INFO;
+	case BOX_WORKSPACE_DELETE:
+		return KEEPER_DELETE;
+	case BOX_WORKSPACE_COPY:
+		return KEEPER_COPY;
+	default:
+		return KEEPER_INFO;
+	}
 }
 
 static bool in_use(struct daemon *d, const struct workspace *w)
 {
-	if (w->users > 0 || w->verb != 0 || w->state == WORKSPACE_CLOSING)
+	if (w->users > 0 || w->verb != 0 || w->state == WORKSPACE_CLOSING || is_copied(d, w->id))
 		return true;
 	for (unsigned int i = 0; i < d->config.slots; i++)
 		if (d->slots[i].workspace_state != SLOT_WORKSPACE_NONE &&
@@ -380,17 +406,50 @@ static bool in_use(struct daemon *d, const struct workspace *w)
 	return false;
 }
 
+/* The copy reads the file itself: nobody may have it mounted. The keeper of the target waits for
+ * the end of the one that we send away. */
+static bool free_source(struct daemon *d, const char *id)
+{
+	struct workspace *w = find(d, id);
+
+	if (w == NULL)
+		return true;
+	if (w->state == WORKSPACE_CLOSING)
+		return w->users == 0;
+	if (in_use(d, w))
+		return false;
+	begin_close(d, w);
+	return true;
+}
+
+static bool size_is_good(const struct daemon *d, uint64_t bytes, uint64_t inodes)
+{
+	return bytes >= 1U << 20 && bytes <= d->config.disk_max_mb << 20 && inodes >= 16 &&
+	       inodes <= d->ceilings.workspace_inodes;
+}
+
+bool workspace_may_make(const struct daemon *d, const struct box_request *request)
+{
+	return request->make_bytes == 0 ||
+	       size_is_good(d, request->make_bytes, request->make_inodes);
+}
+
 void workspace_request(struct daemon *d, uint64_t client, const struct box_request *request)
 {
 	struct keeper_request ask = {.verb = keeper_verb_of(request->verb),
 				     .bytes = request->limits.workspace_bytes,
-				     .inodes = request->limits.workspace_inodes};
+				     .inodes = request->limits.workspace_inodes,
+				     .flags = request->flags};
 	struct err e = ERR_INIT;
 	struct workspace *w;
 
-	if (request->verb == BOX_WORKSPACE_MAKE &&
-	    (ask.bytes < (1U << 20) || ask.bytes > d->config.disk_max_mb << 20 || ask.inodes < 16 ||
-	     ask.inodes > d->ceilings.workspace_inodes)) {
+	if (request->verb == BOX_WORKSPACE_COPY) {
+		ask.bytes = request->make_bytes;
+		ask.inodes = request->make_inodes;
+		(void)memcpy(ask.source, request->source, sizeof(ask.source));
+	}
+	if ((request->verb == BOX_WORKSPACE_MAKE && !size_is_good(d, ask.bytes, ask.inodes)) ||
+	    !workspace_may_make(d, request)) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_INVALID, 0,
 			   "size or inodes of the workspace are out of range");
 		return;
@@ -406,6 +465,11 @@ void workspace_request(struct daemon *d, uint64_t client, const struct box_reque
 			   "the workspace is in use");
 		return;
 	}
+	if (request->verb == BOX_WORKSPACE_COPY && !free_source(d, request->source)) {
+		box_refuse(d, client, request->tag, request->verb, BOX_ERR_BUSY, 0,
+			   "the source is in use");
+		return;
+	}
 	if (fd_send(w->socket.fd, &ask, sizeof(ask), NULL, 0, &e) < 0) {
 		box_refuse(d, client, request->tag, request->verb, BOX_ERR_FAILED, e.sys,
 			   "the workspace's keeper does not listen");
@@ -414,6 +478,7 @@ void workspace_request(struct daemon *d, uint64_t client, const struct box_reque
 	w->client = client;
 	w->tag = request->tag;
 	w->verb = request->verb;
+	(void)memcpy(w->source, ask.source, sizeof(w->source));
 }
 
 /* --- time ------------------------------------------------------------------------------------ */

@@ -85,7 +85,7 @@ static void test_workspace_requests(void)
 	request.lifetime_ms = BOX_LIFETIME_MAX_MS;
 	(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
 	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
-	request.flags = BOX_SHARED_PROC << 1;
+	request.flags = BOX_WITH_COPIES << 1;
 	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
 	request.flags = 0;
 	request.lifetime_ms = BOX_LIFETIME_MAX_MS + 1;
@@ -112,6 +112,24 @@ static void test_workspace_requests(void)
 		(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
 		CU_ASSERT_EQUAL(check(sizeof(request)), 0);
 	}
+}
+
+static void test_copies(void)
+{
+	static const char *const wrong[] = {"", "ws-1", ".templates", "a/b", "../x"};
+
+	standard();
+	request.run_id[0] = '\0';
+	request.verb = BOX_WORKSPACE_COPY;
+	(void)snprintf(request.workspace, sizeof(request.workspace), "ws-1");
+	(void)snprintf(request.source, sizeof(request.source), "ws-1.snap-0");
+	CU_ASSERT_EQUAL(check(sizeof(request)), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		(void)snprintf(request.source, sizeof(request.source), "%s", wrong[i]);
+		CU_ASSERT_EQUAL(check(sizeof(request)), -1);
+	}
+	memset(request.source, 'a', sizeof(request.source));
+	CU_ASSERT_EQUAL(check(sizeof(request)), -1);
 }
 
 static void test_replies(void)
@@ -216,6 +234,7 @@ static void test_glob_is_bounded(void)
 static const struct test tests[] = {
     {"boxproto", "requests", test_requests},
     {"boxproto", "workspaces", test_workspace_requests},
+    {"boxproto", "copies", test_copies},
     {"boxproto", "replies", test_replies},
     {"boxproto", "random records", test_random_records},
     {"glob", "glob", test_glob},

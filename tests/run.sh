@@ -27,6 +27,8 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export CORDON_BUILD=$build
 limit=${TEST_LIMIT_S:-900}
 passed=0 failed=0 skipped=0
+failures=$log/failures # told again at the end: who sees only the last lines sees what failed
+: >"$failures"
 stack_tried=0
 
 has_group() { [[ " ${groups[*]} " == *" $1 "* ]]; }
@@ -71,8 +73,9 @@ run() {
   { grep -A 3 '^Run Summary' "$out" || true; } | sed 's/^/    /'
   if [ "$f" != 0 ]; then
     # CUnit and check.py name what failed; a program that died shows its end
-    { grep -A 12 'FAILED' "$out" || tail -n 40 "$out"; } | head -n 80 | cut -c 1-400 | sed 's/^/    /'
+    { grep -A 12 'FAILED' "$out" || tail -n 40 "$out"; } | head -n 80 | cut -c 1-400 | sed 's/^/    /' | tee "$log/last-failure"
     echo "    (all of it: $out)"
+    { echo "$name: $word" && cat "$log/last-failure"; } >>"$failures"
   fi
 }
 
@@ -83,7 +86,7 @@ note() {
     printf '%-40s 1 passed, 0 failed, 0 skipped\n' "$1"
   else
     failed=$((failed + 1))
-    printf '%-40s 0 passed, 1 failed, 0 skipped FAILED\n' "$1"
+    printf '%-40s 0 passed, 1 failed, 0 skipped FAILED\n' "$1" | tee -a "$failures"
   fi
 }
 
@@ -156,5 +159,6 @@ if has_group api || has_group e2e; then
   fi
   stack_down
 fi
+[ ! -s "$failures" ] || { echo && echo "what failed:" && cat "$failures"; }
 printf '\n%d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed = 0 ]

@@ -210,8 +210,7 @@ def queue_quota_of_a_tag():
         with open(c.POLICY, "w") as file:
             file.write(good + template)
         with Off("cordon-runner"):
-            os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
-            time.sleep(1)
+            c.reload_workers()
             made = []
 
             def post(**more):
@@ -231,7 +230,7 @@ def queue_quota_of_a_tag():
     finally:
         with open(c.POLICY, "w") as file:
             file.write(good)
-        os.kill(c.program_pid("cordon-fcgi"), signal.SIGHUP)
+        c.reload_workers()
 
 
 @check.test

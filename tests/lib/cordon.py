@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -280,6 +281,19 @@ def many(count, workers, work):
 def program_pid(name):
     with open(os.path.join(RUN_DIR, "pids", name)) as file:
         return int(file.read())
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return set(file.read().split())
+
+
+def reload_workers():
+    """SIGHUP to the FastCGI pool; back when no worker of before is there and as many new ones are."""
+    master = program_pid("cordon-fcgi")
+    before = children(master)
+    os.kill(master, signal.SIGHUP)
+    wait_until(lambda: not before & children(master) and len(children(master)) >= len(before), 20, "the workers were not replaced")
 
 
 def wait_until(what, seconds, message):

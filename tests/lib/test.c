@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
 #include <signal.h>
 
 #define FAULTS_MAX 100000UL
@@ -28,16 +29,22 @@ static void remove_directory(void)
 		(void)nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-const char *test_dir(void)
+static void make_directory(void)
 {
-	if (directory[0] != '\0')
-		return directory;
 	(void)snprintf(directory, sizeof(directory), "/tmp/cordon-test-XXXXXX");
 	if (mkdtemp(directory) == NULL) {
 		perror("mkdtemp");
 		exit(2);
 	}
 	(void)atexit(remove_directory);
+}
+
+const char *test_dir(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	/* some tests ask from several threads at once */
+	(void)pthread_once(&once, make_directory);
 	return directory;
 }
 

@@ -135,10 +135,11 @@ $(BUILD)/bin/cordonctl: $(call objects,$(wildcard runners/ctl/*.c)) $(LIB_CORE) 
 # the privileged builder: libseccomp and our base archive only
 $(BUILD)/bin/cordon-box: $(call objects,$(wildcard runners/exec/*.c)) $(LIB_BASE)
 	$(link) $^ -lseccomp
-# pid 1 of every box: static, base archive only; sanitizers cannot be static
+# pid 1 of every box: static, base archive and libarchive only; sanitizers cannot be static
 $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 	@mkdir -p $(@D); echo "  ld $@"
-	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^
+	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^ \
+	  -larchive $(if $(SAN),,-lz -lbz2 -llzma -lzstd -lnettle)
 
 # modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o

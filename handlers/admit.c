@@ -209,7 +209,8 @@ int admit_run(const struct policy *policy, const struct admit_request *request,
 	if (check_network(row->name, out->network_policy, request->network_policy != NULL, refusal,
 			  e) != 0)
 		return -1;
-	out->image = policy_image_find(policy, request->base_image);
+	out->image =
+	    request->base_image == NULL ? "" : policy_image_find(policy, request->base_image);
 	if (out->image == NULL)
 		return unknown_image(policy, request->base_image, refusal, e);
 	fill_limits(policy, tier, request, spec);

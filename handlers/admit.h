@@ -12,8 +12,8 @@
 #include "runners/core/spec.h"
 
 struct admit_request {
-	const char *runtime; /* NULL: the policy's default */
-	const char *base_image;
+	const char *runtime;        /* NULL: the policy's default */
+	const char *base_image;     /* NULL: none yet, of a session */
 	const char *trust_level;    /* NULL: standard */
 	const char *network_policy; /* NULL: the tier's default */
 	bool has_cpu;

@@ -38,6 +38,14 @@ GRANT SELECT, UPDATE, DELETE ON sandbox TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, UPDATE, DELETE ON operation TO 'cordon-run'@'localhost';
 GRANT INSERT ON job TO 'cordon-run'@'localhost';
 
+GRANT SELECT, INSERT, UPDATE ON session TO 'cordon-web'@'localhost';
+GRANT SELECT, DELETE ON snapshot TO 'cordon-web'@'localhost';
+GRANT SELECT, INSERT ON session_run TO 'cordon-web'@'localhost';
+GRANT SELECT, UPDATE ON session TO 'cordon-gate'@'localhost';
+GRANT SELECT, INSERT, UPDATE, DELETE ON session TO 'cordon-run'@'localhost';
+GRANT SELECT, INSERT, UPDATE, DELETE ON snapshot TO 'cordon-run'@'localhost';
+GRANT SELECT, DELETE ON session_run TO 'cordon-run'@'localhost';
+
 GRANT EXECUTE ON PROCEDURE run_accept TO 'cordon-web'@'localhost';
 GRANT EXECUTE ON PROCEDURE run_claim TO 'cordon-run'@'localhost';
 GRANT EXECUTE ON PROCEDURE run_end TO 'cordon-run'@'localhost';

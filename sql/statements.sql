@@ -406,3 +406,118 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: SANDBOX_DELETE
 DELETE FROM sandbox WHERE id = ?;
+
+-- Sessions. Lock order: tenant, idempotency, session, job, run.
+
+-- name: SESSION_INSERT
+INSERT INTO session (id, tenant, user_id, key_id, node, request_id, state, name, spec_version, runtime, base_image, cpu_milli,
+  memory_mb, timeout_sec, network_policy, trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id,
+  scope_snapshot_id, workspace_bytes, workspace_inodes, created_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, 'active', NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6),
+  UTC_TIMESTAMP(6) + INTERVAL ? SECOND);
+
+-- name: SESSION_GET
+SELECT id, tenant, user_id, node, state, name, spec_version, runtime, base_image, cpu_milli, memory_mb, timeout_sec, network_policy,
+  trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, workspace_bytes,
+  workspace_inodes, created_at, expires_at, expires_at <= UTC_TIMESTAMP(6) FROM session WHERE id = ?;
+
+-- name: SESSION_LIST
+SELECT id, tenant, user_id, node, state, name, spec_version, runtime, base_image, cpu_milli, memory_mb, timeout_sec, network_policy,
+  trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, workspace_bytes,
+  workspace_inodes, created_at, expires_at, expires_at <= UTC_TIMESTAMP(6) FROM session
+WHERE tenant = ? AND user_id = ? AND id < ? AND state = 'active' AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
+ORDER BY id DESC LIMIT ?;
+
+-- name: SESSION_COUNT_TENANT
+SELECT COUNT(*) FROM session WHERE tenant = ? AND state <> 'deleted';
+
+-- name: SESSION_LOCK
+SELECT state, tenant, user_id, node, workspace_bytes, workspace_inodes, operation_id, expires_at <= UTC_TIMESTAMP(6) FROM session
+WHERE id = ? FOR UPDATE;
+
+-- name: SESSION_ACTIVE_RUNS
+SELECT COUNT(*) FROM job WHERE session_id = ? AND kind = 'run';
+
+-- name: SESSION_ACTIVE_LIST
+SELECT job.id, job.object_id FROM job WHERE session_id = ? AND kind = 'run' ORDER BY job.id LIMIT ?;
+
+-- name: SESSION_DELETING
+UPDATE session SET state = 'deleting', operation_id = ? WHERE id = ? AND state = 'active';
+
+-- name: SESSION_DELETE_ENDED
+UPDATE session SET state = ?, operation_id = NULL, deleted_at = IF(state = 'deleted', UTC_TIMESTAMP(6), NULL) WHERE id = ?
+  AND state = 'deleting';
+
+-- name: SESSION_OPERATION_LOST
+UPDATE session SET state = 'active', operation_id = NULL WHERE operation_id = ? AND state = 'deleting';
+
+-- A session that has lived its time, and has no run.
+
+-- name: SESSION_EXPIRED
+SELECT id FROM session WHERE state = 'active' AND expires_at <= UTC_TIMESTAMP(6) AND node = ?
+  AND NOT EXISTS (SELECT 1 FROM job WHERE job.session_id = session.id AND job.kind = 'run') ORDER BY expires_at LIMIT 100;
+
+-- name: SESSION_HELD
+SELECT state <> 'deleted' FROM session WHERE id = ?;
+
+-- name: SESSION_EXPIRED_ROWS
+SELECT id FROM session FORCE INDEX (session_deleted) WHERE deleted_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND ORDER BY deleted_at LIMIT ?
+FOR UPDATE SKIP LOCKED;
+
+-- name: SESSION_DELETE
+DELETE FROM session WHERE id = ?;
+
+-- name: SESSION_CLONE
+INSERT INTO session (id, tenant, user_id, key_id, node, request_id, state, name, spec_version, runtime, base_image, cpu_milli,
+  memory_mb, timeout_sec, network_policy, trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id,
+  scope_snapshot_id, workspace_bytes, workspace_inodes, created_at, expires_at)
+SELECT ?, tenant, user_id, key_id, node, ?, 'active', ?, spec_version, runtime, base_image, cpu_milli,
+  memory_mb, timeout_sec, network_policy, trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id,
+  scope_snapshot_id, workspace_bytes, workspace_inodes, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND
+FROM session WHERE id = ?;
+
+-- name: SESSION_RUN_INSERT
+INSERT INTO session_run (session_id, run_id) VALUES (?, ?);
+
+-- name: SESSION_RUN_LIST
+SELECT run_id FROM session_run WHERE session_id = ? ORDER BY run_id LIMIT ?;
+
+-- name: SESSION_RUN_DELETE
+DELETE FROM session_run WHERE session_id = ? AND run_id = ?;
+
+-- name: JOB_INSERT_SESSION
+INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at, session_id)
+VALUES ('run', 'run', ?, ?, ?, ?, 0, 'queued', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? SECOND, ?);
+
+-- name: RUN_ARTIFACTS_GONE
+UPDATE run SET artifact_bytes = 0 WHERE id = ?;
+
+-- name: RUN_ARTIFACTS_OF
+SELECT tenant, user_id, artifact_bytes FROM run WHERE id = ? AND finished_at IS NOT NULL FOR UPDATE;
+
+-- name: SNAPSHOT_INSERT
+INSERT INTO snapshot (session_id, id, size_bytes, created_at) VALUES (?, ?, ?, UTC_TIMESTAMP(6))
+ON DUPLICATE KEY UPDATE size_bytes = VALUES(size_bytes);
+
+-- Newest first; two of one microsecond by their ids.
+
+-- name: SNAPSHOT_LIST
+SELECT id, size_bytes, created_at FROM snapshot WHERE session_id = ? ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: SNAPSHOT_FIND
+SELECT size_bytes, created_at FROM snapshot WHERE session_id = ? AND id = ?;
+
+-- name: SNAPSHOT_DELETE
+DELETE FROM snapshot WHERE session_id = ? AND id = ?;
+
+-- name: SNAPSHOT_DELETE_ALL
+DELETE FROM snapshot WHERE session_id = ?;
+
+-- name: OPERATION_RESULT_SET
+UPDATE operation SET result = ? WHERE id = ?;
+
+-- name: OPERATION_LIVES
+SELECT 1 FROM operation WHERE id = ? AND state IN ('accepted', 'running');
+
+-- name: OPERATION_RESULT
+SELECT result FROM operation WHERE id = ?;

@@ -1,5 +1,6 @@
 #include "handlers/ops/op_run.h"
 
+#include "handlers/ops/op_idem.h"
 #include "runners/base/fdio.h"
 #include "runners/base/limits.h"
 #include "runners/base/log.h"
@@ -192,28 +193,17 @@ struct create_work {
 };
 
 /* 1: answered by an earlier request (out is filled), 0: the key is free, -1 error. */
-static int check_key(struct store *db, struct create_work *w, struct err *e)
+static int check_key(struct store *db, struct create_work *w, const struct op_idem *idem,
+		     struct err *e)
 {
-	struct run_create *r = w->request;
-	struct store_value in[] = {SV_TEXT(r->endpoint), SV_TEXT(w->caller->tenant),
-				   SV_TEXT(w->caller->user), SV_TEXT(r->idempotency_key)};
-	size_t length;
-	const char *stored;
-	bool same;
-	bool expired;
-	int got = store_query_row(db, STMT_IDEM_FIND, in, ARRAY_LEN(in), e);
+	struct op_idem_found found;
+	int got = op_idem_find(db, w->caller, idem, &found, e);
 
-	if (got <= 0)
+	if (got != 1)
 		return got;
-	stored = store_bytes(db, 0, &length);
-	same = length == sizeof(r->fingerprint) && memcmp(stored, r->fingerprint, length) == 0;
-	expired = store_i64(db, 3) != 0;
-	column(w->out->prior_id, sizeof(w->out->prior_id), db, 1);
-	op_iso_time(w->out->prior_created_at, store_text(db, 2));
-	store_done(db);
-	if (expired)
-		return store_exec(db, STMT_IDEM_DELETE, in, ARRAY_LEN(in), NULL, e);
-	w->out->result = same ? RUN_REPLAYED : RUN_CONFLICT;
+	memcpy(w->out->prior_id, found.object, sizeof(w->out->prior_id));
+	memcpy(w->out->prior_created_at, found.created_at, sizeof(w->out->prior_created_at));
+	w->out->result = found.same ? RUN_REPLAYED : RUN_CONFLICT;
 	return 1;
 }
 
@@ -299,10 +289,13 @@ static int insert_job(struct store *db, struct create_work *w, struct err *e)
 				    SV_TEXT(policy->node),
 				    SV_BYTES(w->spec_text, w->spec_length),
 				    SV_TEXT(r->request_id),
-				    SV_I64(policy->queue.ttl_sec)};
+				    SV_I64(policy->queue.ttl_sec),
+				    SV_TEXT(r->row.session_id)};
 
+	if (r->row.session_id[0] != '\0')
+		return store_exec(db, STMT_JOB_INSERT_SESSION, job, ARRAY_LEN(job), NULL, e);
 	return store_exec(db, is_in_sandbox(r) ? STMT_JOB_INSERT_EXEC : STMT_JOB_INSERT, job,
-			  ARRAY_LEN(job), NULL, e);
+			  ARRAY_LEN(job) - 1, NULL, e);
 }
 
 static int insert_run(struct store *db, struct create_work *w, int64_t waiting, struct err *e)
@@ -344,6 +337,34 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
 }
 
+/* 1: the session is gone (out says so), 0: it is locked and takes the run, -1. */
+static int check_session(struct store *db, struct create_work *w, struct err *e)
+{
+	struct store_value id[] = {SV_TEXT(w->request->row.session_id)};
+	int got = store_query_row(db, STMT_SESSION_LOCK, id, 1, e);
+	bool usable;
+
+	if (got < 0)
+		return -1;
+	usable = got == 1 && str_equal(store_text(db, 0), session_state_name(SESSION_ACTIVE)) &&
+		 store_i64(db, 7) == 0;
+	store_done(db);
+	if (usable)
+		return 0;
+	w->out->result = RUN_NO_SESSION;
+	return 1;
+}
+
+/* The session's delete removes the artifacts of its runs. */
+static int note_session_run(struct store *db, const struct run_create *r, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(r->row.session_id), SV_TEXT(r->row.id)};
+
+	return r->row.session_id[0] == '\0'
+		   ? 0
+		   : store_exec(db, STMT_SESSION_RUN_INSERT, in, ARRAY_LEN(in), NULL, e);
+}
+
 static int create_body(struct store *db, void *arg, struct err *e)
 {
 	struct create_work *w = arg;
@@ -351,13 +372,8 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	const struct policy *policy = w->context->policy;
 	struct store_value tenant[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length),
 				       SV_TEXT(w->caller->tenant)};
-	struct store_value key[] = {SV_TEXT(r->endpoint),
-				    SV_TEXT(w->caller->tenant),
-				    SV_TEXT(w->caller->user),
-				    SV_TEXT(r->idempotency_key),
-				    SV_BYTES(r->fingerprint, sizeof(r->fingerprint)),
-				    SV_TEXT(r->row.id),
-				    SV_I64(policy->idempotency.ttl_sec)};
+	const struct op_idem idem = {
+	    .endpoint = r->endpoint, .key = r->idempotency_key, .fingerprint = r->fingerprint};
 	int64_t waiting;
 	int got;
 
@@ -372,7 +388,7 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	store_done(db);
 	trace_mark(&w->context->trace, TRACE_LOCKED);
 	if (r->idempotency_key != NULL) {
-		got = check_key(db, w, e);
+		got = check_key(db, w, &idem, e);
 		if (got != 0)
 			return got < 0 ? -1 : 0;
 	}
@@ -380,12 +396,17 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	got = is_in_sandbox(r) ? 0 : check_queue(db, w, waiting, e);
 	if (got != 0)
 		return got < 0 ? -1 : 0;
-	if (insert_job(db, w, e) != 0 || insert_run(db, w, waiting, e) != 0)
+	if (r->row.session_id[0] != '\0') {
+		got = check_session(db, w, e);
+		if (got != 0)
+			return got < 0 ? -1 : 0;
+	}
+	if (insert_job(db, w, e) != 0 || insert_run(db, w, waiting, e) != 0 ||
+	    note_session_run(db, r, e) != 0)
 		return -1;
-	if (r->idempotency_key != NULL &&
-	    store_exec(db, STMT_IDEM_INSERT, key, ARRAY_LEN(key), NULL, e) != 0)
-		return -1;
-	return 0;
+	return r->idempotency_key == NULL ? 0
+					  : op_idem_reserve(db, w->caller, &idem, r->row.id,
+							    policy->idempotency.ttl_sec, e);
 }
 
 int op_check_space(const char *data_dir, int64_t min_free_pct, struct err *e)
@@ -467,7 +488,7 @@ static bool is_plain(const struct create_work *w)
 {
 	const struct policy *p = w->context->policy;
 
-	if (w->request->idempotency_key != NULL)
+	if (w->request->idempotency_key != NULL || w->request->row.session_id[0] != '\0')
 		return false;
 	return is_in_sandbox(w->request) ||
 	       (p->queue.max_length > 0 && p->queue.max_per_user == 0 &&

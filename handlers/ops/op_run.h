@@ -64,7 +64,13 @@ struct run_create {
 	size_t blob_length;
 };
 
-enum run_create_result { RUN_CREATED, RUN_REPLAYED, RUN_CONFLICT, RUN_QUEUE_FULL };
+enum run_create_result {
+	RUN_CREATED,
+	RUN_REPLAYED,
+	RUN_CONFLICT,
+	RUN_QUEUE_FULL,
+	RUN_NO_SESSION /* it went meanwhile */
+};
 
 struct run_created {
 	enum run_create_result result;

@@ -8,8 +8,8 @@
 
 #define INT_MAX_FIELD INT64_C(9007199254740991)
 
-static const char *const trust_levels[] = {"trusted", "standard", "untrusted", NULL};
-static const char *const network_policies[] = {"deny_all", "allowlist", NULL};
+const char *const codec_trust_levels[] = {"trusted", "standard", "untrusted", NULL};
+const char *const codec_network_policies[] = {"deny_all", "allowlist", NULL};
 
 #define AT(member) offsetof(struct run_body, member)
 
@@ -23,7 +23,7 @@ static const struct field run_fields[] = {
     {"startup_timeout_sec", FIELD_INT, AT(startup_timeout_sec), .lo = 1, .hi = 600},
     {"timeout_sec", FIELD_INT, AT(timeout_sec), .lo = 1, .hi = 3600},
     {"resources", FIELD_OBJECT, AT(resources)},
-    {"network_policy", FIELD_CHOICE, AT(network_policy), .choices = network_policies},
+    {"network_policy", FIELD_CHOICE, AT(network_policy), .choices = codec_network_policies},
     {"files", FIELD_ARRAY, AT(files)},
     {"capture_patterns", FIELD_ARRAY, AT(capture_patterns)},
     {"interactive", FIELD_BOOL, AT(interactive)},
@@ -32,7 +32,7 @@ static const struct field run_fields[] = {
     {"stdin_bps", FIELD_INT, AT(stdin_bps), .hi = INT_MAX_FIELD},
     {"stdin_idle_timeout_sec", FIELD_INT, AT(stdin_idle_timeout_sec), .hi = INT_MAX_FIELD},
     {"resume_from_seq", FIELD_INT, AT(resume_from_seq), .hi = INT_MAX_FIELD},
-    {"trust_level", FIELD_CHOICE, AT(trust_level), .choices = trust_levels},
+    {"trust_level", FIELD_CHOICE, AT(trust_level), .choices = codec_trust_levels},
     {"persona_id", FIELD_TEXT, AT(persona_id), .hi = LIMIT_ID_BYTES},
     {"workspace_id", FIELD_TEXT, AT(workspace_id), .hi = LIMIT_ID_BYTES},
     {"workspace_group_id", FIELD_TEXT, AT(workspace_group_id), .hi = LIMIT_ID_BYTES},
@@ -44,7 +44,7 @@ static const struct field resource_fields[] = {
     {"memory_mb", FIELD_INT, AT(memory_mb), .lo = 64, .hi = 1 << 30},
 };
 
-static bool blank(const struct field_text *text)
+bool codec_blank(const struct field_text *text)
 {
 	return text->state != FIELD_SET || text->value[strspn(text->value, " \t\r\n")] == '\0';
 }
@@ -57,12 +57,12 @@ void codec_decode_run(json_t *object, struct run_body *out, struct problems *p)
 		fields_decode(out->resources.value, "resources.", resource_fields,
 			      ARRAY_LEN(resource_fields), out, p);
 	/* a blank name is no name: only one of the two may be more than that */
-	if (blank(&out->session_id) == blank(&out->base_image))
+	if (codec_blank(&out->session_id) == codec_blank(&out->base_image))
 		problems_add(p, "base_image", "exactly one of session_id and base_image",
 			     "exactly one of session_id and base_image must be given");
-	if (blank(&out->session_id))
+	if (codec_blank(&out->session_id))
 		out->session_id.state = FIELD_NULL;
-	if (blank(&out->base_image))
+	if (codec_blank(&out->base_image))
 		out->base_image.state = FIELD_NULL;
 }
 
@@ -311,6 +311,30 @@ static json_t *known_files(const json_t *files)
 	return list;
 }
 
+int codec_copy_known(json_t *known, const json_t *object, const struct field *fields, size_t count)
+{
+	int bad = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		json_t *value = json_object_get(object, fields[i].name);
+
+		if (value != NULL)
+			bad |= json_object_set(known, fields[i].name, value);
+	}
+	/* the model holds integers as integers and the cpu share as a real: 60.0 is 60 and 1 is 1.0
+	 */
+	for (size_t i = 0; i < count; i++) {
+		json_t *value = json_object_get(known, fields[i].name);
+
+		if (fields[i].kind == FIELD_INT && json_is_real(value))
+			bad |= json_object_set_new(known, fields[i].name, as_integer(value));
+		if (fields[i].kind == FIELD_NUMBER && json_is_number(value))
+			bad |= json_object_set_new(known, fields[i].name,
+						   json_real(json_number_value(value)));
+	}
+	return bad;
+}
+
 int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct err *e)
 {
 	scope_json json_t *known = json_object();
@@ -321,33 +345,16 @@ int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct er
 	bad |= json_object_set_new(known, "spec_version", json_string("1.0"));
 	bad |= json_object_set_new(known, "timeout_sec", json_integer(300));
 	bad |= json_object_set_new(known, "trust_level", json_string("standard"));
-	for (size_t i = 0; i < ARRAY_LEN(run_fields); i++) {
-		json_t *value = json_object_get(object, run_fields[i].name);
-
-		if (value != NULL)
-			bad |= json_object_set(known, run_fields[i].name, value);
-	}
-	/* the model holds integers as integers and the cpu share as a real: 60.0 is 60 and 1 is 1.0
-	 */
-	for (size_t i = 0; i < ARRAY_LEN(run_fields); i++) {
-		json_t *value = json_object_get(known, run_fields[i].name);
-
-		if (run_fields[i].kind == FIELD_INT && json_is_real(value))
-			bad |= json_object_set_new(known, run_fields[i].name, as_integer(value));
-	}
+	bad |= codec_copy_known(known, object, run_fields, ARRAY_LEN(run_fields));
 	if (json_is_array(json_object_get(known, "files")))
 		bad |= json_object_set_new(known, "files",
 					   known_files(json_object_get(known, "files")));
 	resources = json_object_get(known, "resources");
 	if (json_is_object(resources)) {
 		json_t *copy = json_object();
-		json_t *cpu = json_object_get(resources, "cpu");
-		json_t *memory = json_object_get(resources, "memory_mb");
 
-		if (json_is_number(cpu))
-			bad |= json_object_set_new(copy, "cpu", json_real(json_number_value(cpu)));
-		if (json_is_number(memory))
-			bad |= json_object_set_new(copy, "memory_mb", as_integer(memory));
+		bad |=
+		    codec_copy_known(copy, resources, resource_fields, ARRAY_LEN(resource_fields));
 		bad |= json_object_set_new(known, "resources", copy);
 	}
 	clean = json_without_nulls(known);

@@ -50,6 +50,14 @@ int codec_fill_spec(const struct run_body *body, struct run_spec *spec, struct p
 int codec_decode_files(const struct run_body *body, const struct policy *policy,
 		       struct run_spec *spec, struct buf *blob, struct err *e);
 
+extern const char *const codec_trust_levels[];
+extern const char *const codec_network_policies[];
+/* Not given, null, or nothing but blanks. */
+bool codec_blank(const struct field_text *text);
+/* The members of object that the table knows into known: 60.0 of an integer becomes 60, 1 of a
+ * number 1.0. Not 0 for lack of memory. */
+int codec_copy_known(json_t *known, const json_t *object, const struct field *fields, size_t count);
+
 /* SHA-256 of the canonical JSON of the known members with defaults, nulls removed. */
 int codec_fingerprint_run(const json_t *object, unsigned char out[32], struct err *e);
 

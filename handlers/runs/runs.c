@@ -5,8 +5,11 @@
 #include "handlers/authn.h"
 #include "handlers/hold.h"
 #include "handlers/ops/op_run.h"
+#include "handlers/ops/op_session.h"
 #include "handlers/reply.h"
 #include "handlers/runs/codec.h"
+#include "handlers/runs/codec_session.h"
+#include "handlers/runs/common.h"
 #include "runners/base/clock.h"
 #include "runners/base/limits.h"
 #include "runners/base/log.h"
@@ -51,101 +54,6 @@ static enum waiting read_prefer(const struct http_request *request, int64_t *out
 		text += strcspn(text, ",;");
 	}
 	return WAIT_DEFAULT;
-}
-
-static void fail_fields(struct http_response *response, int status, const char *code,
-			const char *message, struct problems *p)
-{
-	json_t *details = json_object();
-
-	/* a refusal must name its fields, and a problem that only memory has is no refusal */
-	if (p->failed || json_object_set(details, "fields", p->list) != 0) {
-		json_decref(details);
-		reply_no_memory(response, &face_runs);
-		return;
-	}
-	reply_fail(response, &face_runs, status, code, message, details);
-}
-
-static void fail_field(struct http_response *response, const char *field, const char *allowed,
-		       const char *message)
-{
-	struct problems p;
-
-	problems_init(&p);
-	problems_add(&p, field, allowed, "%s", message);
-	fail_fields(response, 422, "validation_error", "The request has wrong values.", &p);
-	problems_release(&p);
-}
-
-/* The body as a JSON object, or the refusal in response and NULL. */
-static json_t *read_object(const struct http_request *request, struct http_response *response)
-{
-	const char *type = http_header(request, "Content-Type");
-	json_t *object = NULL;
-	struct err e = ERR_INIT;
-
-	if (type != NULL && type[0] != '\0' &&
-	    (strncasecmp(type, "application/json", 16) != 0 || strchr("; \t", type[16]) == NULL)) {
-		reply_fail(response, &face_runs, 415, "unsupported_media_type",
-			   "The body must be JSON: send Content-Type: application/json.",
-			   json_pack("{s:[s]}", "allowed", "application/json"));
-		return NULL;
-	}
-	if (json_parse(request->body, request->body_length, &object, &e) != 0) {
-		if (e.code == ERR_LIMIT)
-			fail_field(response, e.shown, "a number that fits 64 bits",
-				   "the number is too large");
-		else if (e.code == ERR_INVALID)
-			reply_fail(response, &face_runs, 400, "invalid_json", e.shown, NULL);
-		else
-			reply_err(response, &face_runs, request, &e);
-		return NULL;
-	}
-	return object;
-}
-
-/* 0: fine (NULL key: none), -1: refused. */
-static int read_key(const struct http_request *request, const char **out,
-		    struct http_response *response)
-{
-	const char *key = http_header(request, "Idempotency-Key");
-	size_t length = key == NULL ? 0 : strlen(key);
-
-	*out = key;
-	if (key == NULL)
-		return 0;
-	for (size_t i = 0; i < length; i++)
-		if (key[i] < 0x20 || key[i] > 0x7e)
-			length = 0;
-	if (length >= 1 && length <= LIMIT_ID_BYTES)
-		return 0;
-	fail_field(response, "Idempotency-Key", "1 to 255 printable ASCII bytes",
-		   "the header must be 1 to 255 printable ASCII bytes");
-	return -1;
-}
-
-static bool known_version(const struct policy *policy, const struct field_text *version)
-{
-	if (version->state != FIELD_SET || version->value[0] == '\0')
-		return true;
-	for (size_t i = 0; i < policy->runs.spec_versions.count; i++)
-		if (str_equal(policy->runs.spec_versions.items[i], version->value))
-			return true;
-	return false;
-}
-
-static void fail_version(struct http_response *response, const struct policy *policy,
-			 const char *provided)
-{
-	json_t *supported = json_array();
-
-	for (size_t i = 0; i < policy->runs.spec_versions.count; i++)
-		(void)json_array_append_new(supported,
-					    json_string(policy->runs.spec_versions.items[i]));
-	reply_fail(response, &face_runs, 400, "invalid_spec_version",
-		   "This spec_version is not supported.",
-		   json_pack("{s:o, s:s}", "supported", supported, "provided", provided));
 }
 
 static void copy_text(char *out, size_t size, const struct field_text *field)
@@ -272,17 +180,19 @@ static void answer_created(struct handler_context *context, const struct http_re
 {
 	int64_t now_ms = clock_real_us() / CLOCK_US_PER_MS;
 	struct hold hold = {.as = "run", .accepted_ms = now_ms};
+	struct err gone = ERR_INIT;
 
 	switch (made->result) {
 	case RUN_QUEUE_FULL:
 		fail_queue_full(response, made, context->policy->queue.ttl_sec);
 		return;
 	case RUN_CONFLICT:
-		reply_fail(response, &face_runs, 409, "idempotency_conflict",
-			   "Idempotency-Key replay with different body",
-			   json_pack("{s:s, s:s, s:s}", "prior_id", made->prior_id, "key",
-				     create->idempotency_key, "prior_created_at",
-				     made->prior_created_at));
+		runs_fail_conflict(response, made->prior_id, create->idempotency_key,
+				   made->prior_created_at);
+		return;
+	case RUN_NO_SESSION:
+		(void)err_set(&gone, ERR_NOT_FOUND, 0, "session");
+		runs_fail_session(response, request, &gone);
 		return;
 	case RUN_CREATED:
 		hold.traced = true;
@@ -314,14 +224,27 @@ static void fail_file(struct http_response *response, const char *text)
 	(void)snprintf(field, sizeof(field), "%.*s", (int)strcspn(text, " "), text);
 	problems_init(&p);
 	problems_add(&p, field, NULL, "%s", text);
-	fail_fields(response, 422, "invalid_inline_file", text, &p);
+	runs_fail_fields(response, 422, "invalid_inline_file", text, &p);
 	problems_release(&p);
+}
+
+/* The run has the session's workspace, as large as that is. */
+static int use_session(struct run_create *create, const struct session_row *session,
+		       struct run_spec *spec, struct err *e)
+{
+	memcpy(create->row.session_id, session->id, sizeof(create->row.session_id));
+	mem_free(spec->session);
+	spec->session = mem_dup(session->id);
+	spec->workspace_bytes = session->workspace_bytes;
+	spec->workspace_inodes = session->workspace_inodes;
+	return spec->session == NULL ? err_set(e, ERR_NOMEM, 0, "session") : 0;
 }
 
 /* Everything behind the decoding; spec and blob are the caller's to release. */
 static void create_run(struct handler_context *context, const struct http_request *request,
 		       const struct principal *caller, json_t *object, const struct run_body *body,
-		       struct run_spec *spec, struct buf *blob, struct http_response *response)
+		       const struct session_row *session, struct run_spec *spec, struct buf *blob,
+		       struct http_response *response)
 {
 	struct err e = ERR_INIT;
 	struct api_error refusal;
@@ -342,27 +265,26 @@ static void create_run(struct handler_context *context, const struct http_reques
 			reply_err(response, &face_runs, request, &e);
 		goto out;
 	}
-	if (!known_version(context->policy, &body->spec_version)) {
-		fail_version(response, context->policy, body->spec_version.value);
+	if (!runs_version_is_good(context->policy, &body->spec_version, response))
 		goto out;
-	}
 	fill_admit(&ask, body);
 	if (admit_run(context->policy, &ask, spec, &admitted, &refusal, &e) != 0) {
-		if (refusal.status != 0)
-			reply_error(response, &face_runs, &refusal);
-		else
-			reply_err(response, &face_runs, request, &e);
+		runs_fail_admission(response, request, &refusal, &e);
 		goto out;
 	}
 	trace_mark(&context->trace, TRACE_ADMITTED);
 	describe(create, body, &admitted, context);
+	if (session != NULL && use_session(create, session, spec, &e) != 0) {
+		reply_err(response, &face_runs, request, &e);
+		goto out;
+	}
 	create->face = "runs";
 	create->endpoint = "runs";
 	create->request_id = request->request_id;
 	create->spec = spec;
 	create->blob = blob->len > 0 ? blob->data : NULL;
 	create->blob_length = blob->len;
-	if (read_key(request, &create->idempotency_key, response) != 0)
+	if (runs_read_key(request, &create->idempotency_key, response) != 0)
 		goto out;
 	if ((create->idempotency_key != NULL &&
 	     codec_fingerprint_run(object, create->fingerprint, &e) != 0) ||
@@ -375,20 +297,21 @@ out:
 	mem_free(made);
 }
 
-void runs_create(struct handler_context *context, const struct http_request *request,
-		 const struct route_match *match, const struct principal *caller,
-		 struct http_response *response)
+static void in_session(struct handler_context *context, const struct http_request *request,
+		       const struct principal *caller, json_t *object, const char *id,
+		       struct http_response *response);
+
+/* Decodes and runs; session: NULL, or whose values the object has where it had none. */
+static void decode_and_create(struct handler_context *context, const struct http_request *request,
+			      const struct principal *caller, json_t *object, json_t *asked,
+			      const struct session_row *session, struct http_response *response)
 {
-	scope_json json_t *object = read_object(request, response);
 	struct run_body body;
 	struct run_spec spec;
 	struct problems p;
 	struct buf blob;
 	struct err e = ERR_INIT;
 
-	(void)match;
-	if (object == NULL)
-		return;
 	spec_init(&spec);
 	buf_init(&blob, 0);
 	problems_init(&p);
@@ -396,15 +319,49 @@ void runs_create(struct handler_context *context, const struct http_request *req
 	if (codec_fill_spec(&body, &spec, &p, &e) != 0)
 		reply_err(response, &face_runs, request, &e);
 	else if (problems_any(&p))
-		fail_fields(response, 422, "validation_error", "The request has wrong values.", &p);
+		runs_fail_fields(response, 422, "validation_error", "The request has wrong values.",
+				 &p);
 	else if (body.session_id.state == FIELD_SET)
-		reply_fail(response, &face_runs, 404, "session_not_found",
-			   "There is no such session.", NULL);
+		in_session(context, request, caller, object, body.session_id.value, response);
 	else
-		create_run(context, request, caller, object, &body, &spec, &blob, response);
+		create_run(context, request, caller, asked, &body, session, &spec, &blob, response);
 	problems_release(&p);
 	buf_release(&blob);
 	spec_release(&spec);
+}
+
+static void in_session(struct handler_context *context, const struct http_request *request,
+		       const struct principal *caller, json_t *object, const char *id,
+		       struct http_response *response)
+{
+	scope_json json_t *whole = NULL;
+	struct session_row session;
+	struct err e = ERR_INIT;
+
+	if (op_session_get(context, caller, id, &session, &e) != 0) {
+		runs_fail_session(response, request, &e);
+		return;
+	}
+	whole = codec_inherit(object, &session);
+	if (whole == NULL)
+		reply_no_memory(response, &face_runs);
+	else if (session.base_image[0] == '\0')
+		reply_fail(response, &face_runs, 422, "session_base_image_required",
+			   "The session has no base_image, so nothing can run in it.", NULL);
+	else
+		decode_and_create(context, request, caller, whole, object, &session, response);
+	op_session_release(&session);
+}
+
+void runs_create(struct handler_context *context, const struct http_request *request,
+		 const struct route_match *match, const struct principal *caller,
+		 struct http_response *response)
+{
+	scope_json json_t *object = runs_read_object(request, response);
+
+	(void)match;
+	if (object != NULL)
+		decode_and_create(context, request, caller, object, object, NULL, response);
 }
 
 /* ERR_NOT_FOUND has face 1's own code. */
@@ -432,51 +389,22 @@ void runs_get(struct handler_context *context, const struct http_request *reques
 	answer_run(context, &row, response);
 }
 
-/* As http_query; -2 when memory ended, which is answered then. */
-static int list_query(const struct http_request *request, struct http_response *response,
-		      const char *name, struct buf *out)
-{
-	int got = http_query(request, name, out);
-
-	if (got >= 0 || buf_error(out) != ERR_NOMEM)
-		return got;
-	reply_no_memory(response, &face_runs);
-	return -2;
-}
-
 /* The query of GET /runs; -1 when refused. */
 static int read_list_query(const struct http_request *request, struct http_response *response,
 			   struct buf *cursor, struct buf *phase, uint64_t *out_limit)
 {
-	scope_buf struct buf text = BUF_NONE;
-	struct err e = ERR_INIT;
 	enum run_phase ignored;
 	int got;
 
-	buf_init(&text, 64);
 	*out_limit = 50;
-	got = list_query(request, response, "limit", &text);
-	if (got < -1)
+	if (runs_query_limit(request, response, OP_LIST_MAX, out_limit) != 0 ||
+	    runs_query_cursor(request, response, cursor) != 0)
 		return -1;
-	if (got != 0 &&
-	    (got < 0 || num_u64("limit", buf_text(&text), 1, OP_LIST_MAX, out_limit, &e) != 0)) {
-		fail_field(response, "limit", "a whole number from 1 to 100",
-			   "limit must be a whole number from 1 to 100");
-		return -1;
-	}
-	got = list_query(request, response, "cursor", cursor);
-	if (got < -1)
-		return -1;
-	if (got != 0 && (got < 0 || !ident_is_uuid(buf_text(cursor)))) {
-		fail_field(response, "cursor", "the next_cursor of an earlier answer",
-			   "cursor must be the next_cursor of an earlier answer");
-		return -1;
-	}
-	got = list_query(request, response, "phase", phase);
+	got = runs_query(request, response, "phase", phase);
 	if (got < -1)
 		return -1;
 	if (got != 0 && (got < 0 || run_phase_parse(buf_text(phase), &ignored) != 0)) {
-		fail_field(
+		runs_fail_field(
 		    response, "phase",
 		    "queued, starting, running, completed, failed, killed, timed_out",
 		    "phase must be one of queued, starting, running, completed, failed, killed, "

@@ -13,5 +13,15 @@ handler_fn runs_stream;
 handler_fn runs_trace;
 handler_fn runs_artifact_list;
 handler_fn runs_artifact_get;
+handler_fn sessions_create;
+handler_fn sessions_get;
+handler_fn sessions_list;
+handler_fn sessions_delete;
+handler_fn sessions_render;
+handler_fn snapshots_create;
+handler_fn snapshots_list;
+handler_fn snapshots_restore;
+handler_fn snapshots_clone;
+handler_fn snapshots_delete;
 
 #endif

@@ -172,12 +172,12 @@ int agent_put_exec(struct buf *b, uint32_t client, uint32_t channel, const struc
 		return err_set(e, ERR_LIMIT, 0, "the command is longer than %zu bytes", raw.max);
 	do {
 		size_t part = raw.len - at;
-		uint16_t flags = 0;
+		uint16_t flags = spec->unpack ? AGENT_F_UNPACK : 0;
 		size_t start;
 
 		if (part > LIMIT_FRAME_BYTES) {
 			part = LIMIT_FRAME_BYTES;
-			flags = AGENT_F_MORE;
+			flags |= AGENT_F_MORE;
 		}
 		start = frame_begin(b, AGENT_EXEC, flags, client, channel, at);
 		buf_add(b, raw.data + at, part);

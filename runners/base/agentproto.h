@@ -73,6 +73,20 @@ enum agent_type {
 #define AGENT_F_RECURSIVE 0x0200U /* REMOVE: a directory with all that is in it */
 #define AGENT_F_PARENTS   0x0400U /* MKDIR: what is missing above too, and it may be there */
 
+#define AGENT_F_UNPACK    0x0800U /* EXEC: the agent's own unpacker; argv are its words */
+
+/* The unpacker (runners/init/unpack.h). Its folder in the workspace while it works; what it prints
+ * at the end; its exit status. */
+#define AGENT_UNPACK_FOLDER ".cordon-upload"
+#define AGENT_UNPACK_REPORT "files=%llu bytes=%llu skipped=%llu\n"
+enum agent_unpack_end {
+	AGENT_UNPACKED = 0,
+	AGENT_UNPACK_BROKEN = 10, /* the archive; stderr says how */
+	AGENT_UNPACK_FULL,        /* the workspace has no room, or no inode */
+	AGENT_UNPACK_CONFLICT,    /* a name is a folder on one side and a file on the other */
+	AGENT_UNPACK_FAILED
+};
+
 enum agent_stream {
 	AGENT_STREAM_IN = 0,
 	AGENT_STREAM_OUT = 1,
@@ -112,6 +126,7 @@ struct agent_exec {
 	uint8_t pty;         /* 1: a terminal instead of pipes */
 	uint16_t rows;       /* its size; 0 without one */
 	uint16_t cols;
+	bool unpack; /* AGENT_F_UNPACK; the parser leaves it to who has the header */
 };
 
 enum agent_how { AGENT_EXITED = 0, AGENT_SIGNALED = 1, AGENT_NOT_STARTED = 2, AGENT_HOW__MAX };

@@ -37,8 +37,23 @@ static const bool job_changes[JOB__MAX][JOB__MAX] = {
 };
 
 static const char *const kind_names[JOB_KIND__MAX] = {
-    [JOB_RUN] = "run",   [JOB_EXEC] = "exec",     [JOB_START] = "start",
-    [JOB_STOP] = "stop", [JOB_DELETE] = "delete",
+    [JOB_RUN] = "run",
+    [JOB_EXEC] = "exec",
+    [JOB_START] = "start",
+    [JOB_STOP] = "stop",
+    [JOB_DELETE] = "delete",
+    [JOB_UPLOAD] = "upload",
+    [JOB_SNAPSHOT] = "snapshot",
+    [JOB_RESTORE] = "restore",
+    [JOB_CLONE] = "clone",
+    [JOB_SNAPSHOT_DELETE] = "snapshot_delete",
+    [JOB_SESSION_DELETE] = "session_delete",
+};
+
+static const char *const session_names[SESSION__MAX] = {
+    [SESSION_ACTIVE] = "active",
+    [SESSION_DELETING] = "deleting",
+    [SESSION_DELETED] = "deleted",
 };
 
 static const char *const sandbox_names[SANDBOX__MAX] = {
@@ -130,7 +145,33 @@ int job_kind_parse(const char *name, enum job_kind *out)
 
 bool job_kind_is_operation(enum job_kind kind)
 {
-	return kind == JOB_START || kind == JOB_STOP || kind == JOB_DELETE;
+	return kind > JOB_EXEC && kind < JOB_KIND__MAX;
+}
+
+bool job_kind_is_session(enum job_kind kind)
+{
+	return kind >= JOB_UPLOAD && kind <= JOB_SESSION_DELETE;
+}
+
+const char *session_state_name(enum session_state state)
+{
+	return state < SESSION__MAX ? session_names[state] : "unknown";
+}
+
+int session_state_parse(const char *name, enum session_state *out)
+{
+	int found = find_name(session_names, SESSION__MAX, name);
+
+	if (found < 0)
+		return -1;
+	*out = (enum session_state)found;
+	return 0;
+}
+
+bool session_allowed(enum session_state from, enum session_state to)
+{
+	return (from == SESSION_ACTIVE && to == SESSION_DELETING) ||
+	       (from == SESSION_DELETING && (to == SESSION_ACTIVE || to == SESSION_DELETED));
 }
 
 const char *sandbox_state_name(enum sandbox_state state)
@@ -155,20 +196,12 @@ bool sandbox_allowed(enum sandbox_state from, enum sandbox_state to)
 
 bool sandbox_accepts(enum sandbox_state state, enum job_kind operation)
 {
-	switch (operation) {
-	case JOB_START:
+	if (operation == JOB_START)
 		return state == SANDBOX_STOPPED || state == SANDBOX_FAILED;
-	case JOB_STOP:
+	if (operation == JOB_STOP)
 		return state == SANDBOX_RUNNING;
-	case JOB_DELETE:
-		return state == SANDBOX_RUNNING || state == SANDBOX_STOPPED ||
-		       state == SANDBOX_FAILED;
-	case JOB_RUN:
-	case JOB_EXEC:
-	case JOB_KIND__MAX:
-		break;
-	}
-	return false;
+	return operation == JOB_DELETE &&
+	       (state == SANDBOX_RUNNING || state == SANDBOX_STOPPED || state == SANDBOX_FAILED);
 }
 
 enum sandbox_state sandbox_during(enum job_kind operation)

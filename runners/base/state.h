@@ -21,7 +21,21 @@ enum run_phase {
 enum job_state { JOB_QUEUED, JOB_DELAYED, JOB_PARKED, JOB_CLAIMED, JOB__MAX };
 
 /* What a job asks of a runner. */
-enum job_kind { JOB_RUN, JOB_EXEC, JOB_START, JOB_STOP, JOB_DELETE, JOB_KIND__MAX };
+enum job_kind {
+	JOB_RUN,
+	JOB_EXEC,
+	JOB_START,
+	JOB_STOP,
+	JOB_DELETE,
+	/* of sessions */
+	JOB_UPLOAD,
+	JOB_SNAPSHOT,
+	JOB_RESTORE,
+	JOB_CLONE,
+	JOB_SNAPSHOT_DELETE,
+	JOB_SESSION_DELETE,
+	JOB_KIND__MAX
+};
 
 /* A sandbox is a box that lives until it is stopped; its workspace can stay. */
 enum sandbox_state {
@@ -45,10 +59,18 @@ enum operation_state {
 	OPERATION__MAX
 };
 
+/* A session is there until it is deleted; one that could not be deleted is active again. */
+enum session_state { SESSION_ACTIVE, SESSION_DELETING, SESSION_DELETED, SESSION__MAX };
+
+const char *session_state_name(enum session_state state);
+int session_state_parse(const char *name, enum session_state *out);
+bool session_allowed(enum session_state from, enum session_state to);
 const char *job_kind_name(enum job_kind kind);
 int job_kind_parse(const char *name, enum job_kind *out);
-/* start, stop, delete: they act on a sandbox, and their object is an operation. */
+/* All but run and exec: their object is an operation. */
 bool job_kind_is_operation(enum job_kind kind);
+/* They act on a session. */
+bool job_kind_is_session(enum job_kind kind);
 const char *sandbox_state_name(enum sandbox_state state);
 int sandbox_state_parse(const char *name, enum sandbox_state *out);
 bool sandbox_allowed(enum sandbox_state from, enum sandbox_state to);

@@ -157,6 +157,14 @@ struct policy {
 		int64_t output_bytes;
 	} sandbox;
 	struct {
+		int64_t ttl_sec;
+		int64_t max_per_tenant;
+		int64_t delete_drain_ms;
+		int64_t upload_mb;
+		int64_t snapshot_max_count;
+		int64_t snapshot_max_mb;
+	} sessions;
+	struct {
 		int64_t min_free_pct;
 	} data;
 };

@@ -190,6 +190,19 @@ const struct policy_key policy_keys[] = {
     NUMBER("sandbox.output_bytes", sandbox.output_bytes, "bytes", 0, 1048576, "65536",
 	   "Output of each stream of a command that its answer holds; all of it is in its log."),
 
+    NUMBER("sessions.ttl_sec", sessions.ttl_sec, "s", 0, 31536000, "0",
+	   "A session that has no run is deleted after so long; 0: never."),
+    NUMBER("sessions.max_per_tenant", sessions.max_per_tenant, "sessions", 0, 1000000, "1000",
+	   "Sessions of one tenant; 0: no limit."),
+    NUMBER("sessions.delete_drain_ms", sessions.delete_drain_ms, "ms", 0, 600000, "10000",
+	   "How long a delete waits for the session's runs to end."),
+    NUMBER("sessions.upload_mb", sessions.upload_mb, "MiB", 1, 65536, "64",
+	   "Most bytes of the files of one upload."),
+    NUMBER("sessions.snapshot_max_count", sessions.snapshot_max_count, "snapshots", 1, 1000, "10",
+	   "Snapshots of one session; the oldest go."),
+    NUMBER("sessions.snapshot_max_mb", sessions.snapshot_max_mb, "MiB", 1, MIB_MAX, "256",
+	   "Disk that the snapshots of one session take; the oldest go, the newest never."),
+
     NUMBER("data.min_free_pct", data.min_free_pct, "%", 0, 90, "5",
 	   "Below this free space of <paths.data> new runs are refused with storage_low."),
 };

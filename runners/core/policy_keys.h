@@ -30,7 +30,7 @@ struct policy_key {
 };
 
 /* At most this many rows; policy_keys.c checks it. */
-#define POLICY_KEYS_MAX 96
+#define POLICY_KEYS_MAX 160
 
 extern const struct policy_key policy_keys[];
 extern const size_t policy_key_count;

@@ -77,6 +77,7 @@ void spec_release(struct run_spec *spec)
 	mem_free(spec->network);
 	mem_free(spec->cwd);
 	mem_free(spec->sandbox);
+	mem_free(spec->session);
 	spec_init(spec);
 }
 
@@ -121,6 +122,8 @@ int spec_encode(const struct run_spec *spec, struct buf *out, struct err *e)
 				   json_string(spec->cwd == NULL ? "/workspace" : spec->cwd));
 	bad |= json_object_set_new(root, "sandbox",
 				   json_string(spec->sandbox == NULL ? "" : spec->sandbox));
+	if (spec->session != NULL && spec->session[0] != '\0')
+		bad |= json_object_set_new(root, "session", json_string(spec->session));
 	bad |= json_object_set_new(root, "persistent", json_boolean(spec->persistent));
 	bad |= json_object_set_new(root, "fresh_network", json_boolean(spec->fresh_network));
 	bad |= json_object_set_new(root, "interactive", json_boolean(spec->interactive));
@@ -234,6 +237,9 @@ static int decode(const json_t *root, struct run_spec *out, struct err *e)
 	    decode_text(root, "network", &out->network, e) != 0 ||
 	    decode_text(root, "cwd", &out->cwd, e) != 0 ||
 	    decode_text(root, "sandbox", &out->sandbox, e) != 0)
+		return -1;
+	if (json_object_get(root, "session") != NULL &&
+	    decode_text(root, "session", &out->session, e) != 0)
 		return -1;
 	if (out->command_count == 0 && out->sandbox[0] == '\0')
 		return err_set(e, ERR_PROTOCOL, 0, "spec: command is empty");

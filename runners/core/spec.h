@@ -42,6 +42,7 @@ struct run_spec {
 	char *network;
 	char *cwd;
 	char *sandbox;   /* the live box to run in, or to start; empty: a box of its own */
+	char *session;   /* whose workspace it has; empty or NULL: one of its own */
 	bool persistent; /* of a sandbox: its workspace stays, named as the sandbox */
 	bool fresh_network;
 	bool interactive;

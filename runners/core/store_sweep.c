@@ -134,6 +134,7 @@ static int owner_body(struct store *db, void *arg, struct err *e)
 
 		/* the id is a run's or an operation's */
 		if (store_exec(db, STMT_SANDBOX_OPERATION_LOST, operation + 2, 1, NULL, e) != 0 ||
+		    store_exec(db, STMT_SESSION_OPERATION_LOST, operation + 2, 1, NULL, e) != 0 ||
 		    store_exec(db, STMT_OPERATION_END, operation, ARRAY_LEN(operation), NULL, e) !=
 			0)
 			return -1;

@@ -342,6 +342,42 @@ static int sandbox_lives(struct store *db, const char *id, bool workspace, struc
 	return got < 0 ? -1 : lives;
 }
 
+/* The same for the workspace of a session and its snapshots, whose names begin with its id. */
+static int session_lives(struct store *db, const char *name, struct err *e)
+{
+	char id[IDENT_UUID_SIZE] = "";
+	struct store_value in[] = {SV_TEXT(id)};
+	bool lives;
+	int got;
+
+	(void)snprintf(id, sizeof(id), "%.36s", name);
+	in[0] = SV_TEXT(id);
+	if (!ident_is_uuid(id) || (name[36] != '\0' && name[36] != '.'))
+		return 0;
+	got = store_query_row(db, STMT_SESSION_HELD, in, 1, e);
+	lives = got == 1 && store_i64(db, 0) != 0;
+	store_done(db);
+	return got < 0 ? -1 : lives;
+}
+
+/* Of a sandbox or of a session. */
+static int workspace_lives(struct store *db, const char *name, struct err *e)
+{
+	int got = sandbox_lives(db, name, true, e);
+
+	return got != 0 ? got : session_lives(db, name, e);
+}
+
+/* A maintenance box has the name of its operation. */
+static int operation_lives(struct store *db, const char *id, struct err *e)
+{
+	struct store_value in[] = {SV_TEXT(id)};
+	int got = store_query_row(db, STMT_OPERATION_LIVES, in, 1, e);
+
+	store_done(db);
+	return got;
+}
+
 /* 1: a run or sandbox of this id that has not ended, 0: none */
 static int run_lives(struct store *db, const char *id, struct err *e)
 {
@@ -352,7 +388,8 @@ static int run_lives(struct store *db, const char *id, struct err *e)
 	store_done(db);
 	if (got < 0 || lives)
 		return got < 0 ? -1 : 1;
-	return sandbox_lives(db, id, false, e);
+	got = sandbox_lives(db, id, false, e);
+	return got != 0 ? got : operation_lives(db, id, e);
 }
 
 static int judge_boxes(struct look *l, struct store *db, struct err *e)
@@ -430,7 +467,7 @@ static int judge_folder(struct look *l, struct store *db, const char *kind, stru
 	return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Images <data>/workspaces/<sandbox> whose sandbox is deleted or unknown. */
+/* Images <data>/workspaces/<name> whose sandbox or session is deleted or unknown. */
 static int judge_workspaces(struct look *l, struct store *db, struct err *e)
 {
 	char root[600];
@@ -444,8 +481,9 @@ static int judge_workspaces(struct look *l, struct store *db, struct err *e)
 	while (e->code == ERR_NONE && (entry = readdir(top)) != NULL) {
 		if (entry->d_name[0] == '.')
 			continue; /* templates */
-		if (sandbox_lives(db, entry->d_name, true, e) == 0)
-			leak(l, "workspace", entry->d_name, "no sandbox has it: remove the file");
+		if (workspace_lives(db, entry->d_name, e) == 0)
+			leak(l, "workspace", entry->d_name,
+			     "no sandbox and no session has it: remove the file");
 	}
 	(void)closedir(top);
 	return e->code == ERR_NONE ? 0 : -1;
@@ -459,6 +497,8 @@ static int loop_is_left(struct store *db, const char *image, struct err *e)
 	if (strstr(image, " (deleted)") != NULL)
 		return 1;
 	lives = sandbox_lives(db, image, false, e);
+	if (lives == 0)
+		lives = session_lives(db, image, e);
 	return lives < 0 ? -1 : lives == 0;
 }
 

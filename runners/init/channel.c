@@ -189,7 +189,7 @@ int channel_exec(struct server *s, struct conn *c, const struct agent_header *re
 	struct agent_exec spec;
 	struct channel *ch;
 
-	if (s->maintain)
+	if (s->maintain && (request->flags & AGENT_F_UNPACK) == 0)
 		return err_set(e, ERR_DENIED, 0, "a maintenance box runs no commands");
 	if (channel_find(s, request->channel) != NULL)
 		return err_set(e, ERR_CONFLICT, 0, "channel %u is in use", request->channel);
@@ -198,6 +198,7 @@ int channel_exec(struct server *s, struct conn *c, const struct agent_header *re
 		return err_set(e, ERR_NOMEM, 0, "no memory for a command");
 	if (agent_exec_parse(bytes, length, pointers, &spec, e) != 0)
 		return -1;
+	spec.unpack = (request->flags & AGENT_F_UNPACK) != 0;
 	ch = channel_new(s, request->channel, e);
 	if (ch == NULL)
 		return -1;

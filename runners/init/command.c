@@ -1,4 +1,5 @@
 #include "runners/init/server.h"
+#include "runners/init/unpack.h"
 
 #include "runners/base/ksys.h"
 #include "runners/base/str.h"
@@ -169,6 +170,10 @@ void command_exec(const struct agent_exec *spec)
 		command_fail(AGENT_STAGE_LIMITS);
 	if (chdir(spec->cwd) != 0)
 		command_fail(AGENT_STAGE_CHDIR);
+	if (spec->unpack) {
+		(void)close(ERROR_FD); /* it runs */
+		_exit(unpack_main(spec->argv));
+	}
 	search_and_exec(spec);
 	command_fail(AGENT_STAGE_EXEC);
 }

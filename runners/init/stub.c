@@ -135,7 +135,7 @@ bool stub_take(struct server *s, const struct agent_exec *spec, const char *byte
 	if (stub->pid <= 0)
 		return false;
 	/* it fits the socket's buffer, so nothing here waits */
-	if (spec->pty != 0 || spec->uid != stub->uid || spec->gid != stub->uid ||
+	if (spec->pty != 0 || spec->unpack || spec->uid != stub->uid || spec->gid != stub->uid ||
 	    length > STUB_MAX_BYTES ||
 	    fd_write_full(stub->socket, &prefix, sizeof(prefix), &e) != 0 ||
 	    fd_write_full(stub->socket, bytes, length, &e) != 0) {

@@ -29,6 +29,7 @@ void run_result_free(struct run_result *result)
 	mem_free(result->artifacts);
 	mem_free(result->usage);
 	mem_free(result->result);
+	mem_free(result->session);
 	mem_free(result);
 }
 
@@ -221,6 +222,7 @@ static int beat(struct jobs *jobs, struct err *e)
  */
 
 struct end_work {
+	const struct policy *policy;
 	const struct run_result *result;
 	struct trace trace;
 	bool lost;
@@ -292,7 +294,8 @@ static int end_body(struct store *db, void *arg, struct err *e)
 			   ? -1
 			   : store_exec(db, STMT_JOB_RELEASE, held, ARRAY_LEN(held), NULL, e);
 	if (job_kind_is_operation(r->claim.kind))
-		return jobs_operation_end(db, r, e) != 0
+		return (job_kind_is_session(r->claim.kind) ? jobs_session_end(db, w->policy, r, e)
+							   : jobs_operation_end(db, r, e)) != 0
 			   ? -1
 			   : store_exec(db, STMT_JOB_DELETE, job, 1, NULL, e);
 	if (store_exec(db, STMT_RUN_END, run, ARRAY_LEN(run), &changed, e) != 0)
@@ -356,8 +359,11 @@ static void tell_end(struct jobs *jobs, struct end_work *w)
  * that as `lost`. */
 static int save_end(struct jobs *jobs, const struct run_result *result, struct err *e)
 {
-	struct end_work w = {.result = result, .trace = result->trace};
+	struct end_work w = {.policy = jobs->policy, .result = result, .trace = result->trace};
 	bool unknown = false;
+
+	if (jobs_session_artifacts(jobs, result, e) != 0)
+		return -1;
 
 	/* where that finds nothing, the whole transaction finds out why */
 	if (ends_at_once(result) && end_at_once(jobs, &w, e) == 1) {
@@ -472,7 +478,7 @@ static int periodic(struct jobs *jobs, struct err *e)
 	}
 	if (now >= jobs->next_expired_us) {
 		jobs->next_expired_us = now + CLOCK_US_PER_S;
-		if (jobs_stop_expired(jobs, e) != 0)
+		if (jobs_stop_expired(jobs, e) != 0 || jobs_delete_expired(jobs, e) != 0)
 			return -1;
 	}
 	if (now >= jobs->next_watch_us) {

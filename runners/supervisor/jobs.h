@@ -33,6 +33,8 @@ struct claim {
 	uint64_t user_artifact_bytes; /* what this user has stored already */
 };
 
+struct session_job;
+
 struct ended_artifact {
 	char *path; /* mem */
 	size_t path_length;
@@ -57,6 +59,8 @@ struct run_result {
 	uint64_t artifact_bytes;
 	struct ended_artifact *artifacts; /* mem; ordinal = index */
 	size_t artifact_count;
+	struct session_job *session; /* of an operation on a session, mem; NULL of others */
+	uint64_t session_bytes;      /* snapshot: what it takes on the disk */
 	struct trace trace;
 };
 
@@ -72,7 +76,8 @@ enum jobs_event_kind {
 	JOBS_SAVED,     /* the end is in the database */
 	JOBS_LOST,      /* the claim is not ours any more */
 	JOBS_OUTLAWED,  /* this instance's row is gone: all claims are lost */
-	JOBS_EXPIRED    /* files of this run are to be removed */
+	JOBS_EXPIRED,   /* files of this run are to be removed */
+	JOBS_ARTIFACTS  /* only its artifacts */
 };
 
 struct jobs_event {

@@ -85,9 +85,15 @@ int jobs_mark_owned(struct store *db, const char *instance, const struct claim *
 /* jobs_sandbox.c: inside the transaction of the claim, and of the end */
 int jobs_operation_claimed(struct store *db, const struct claim *claim, struct err *e);
 int jobs_operation_end(struct store *db, const struct run_result *r, struct err *e);
+/* jobs_session.c: the same for operations on sessions */
+int jobs_session_end(struct store *db, const struct policy *policy, const struct run_result *r,
+		     struct err *e);
+/* Before that, where a session goes: the artifacts of its runs, in transactions of a few. */
+int jobs_session_artifacts(struct jobs *jobs, const struct run_result *r, struct err *e);
 int jobs_list_sandboxes(struct jobs *jobs, struct err *e);
 int jobs_write_lost(struct jobs *jobs, struct err *e);
 int jobs_stop_expired(struct jobs *jobs, struct err *e);
+int jobs_delete_expired(struct jobs *jobs, struct err *e);
 /* claims.c */
 int jobs_claim_all(struct jobs *jobs, struct err *e);
 /* Claims of which nobody knows whether they were committed go back to the queue. */

@@ -20,6 +20,8 @@ int jobs_operation_claimed(struct store *db, const struct claim *claim, struct e
 
 	if (store_exec(db, STMT_OPERATION_RUNNING, operation, 1, NULL, e) != 0)
 		return -1;
+	if (job_kind_is_session(claim->kind))
+		return 0;
 	return store_exec(db, STMT_SANDBOX_DURING, sandbox, ARRAY_LEN(sandbox), NULL, e);
 }
 

@@ -122,6 +122,7 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 
 	if (reply->tag == TAG_LIST && reply->verb == BOX_LIST && sup->taken_over) {
 		sandboxes_settle(sup);
+		sessions_settle(sup);
 		for (struct task *t = sup->tasks; t != NULL; t = t->next)
 			if (t->state == TASK_ADOPTING)
 				adopt_settle(t);
@@ -129,8 +130,8 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 	}
 	if (task != NULL)
 		task_box_reply(task, (unsigned int)(reply->tag % 4), reply);
-	else
-		(void)sandbox_op_reply(sup, reply);
+	else if (!sandbox_op_reply(sup, reply))
+		session_op_reply(sup, reply);
 }
 
 /* A box in the list that none of our tasks owns was an earlier runner's, and its run is over.
@@ -148,7 +149,7 @@ static void on_box_entry(void *ctx, const struct box_reply *entry)
 			adopt_box(task, entry);
 		return;
 	}
-	if (sandbox_entry(sup, entry))
+	if (sandbox_entry(sup, entry) || session_entry(sup, entry))
 		return;
 	log_event(LOG_WARNING, "box_foreign", "run=%s slot=%u", entry->run_id, entry->slot);
 	(void)boxclient_destroy(&sup->box, SANDBOX_TAG_NOBODY, entry->slot, entry->run_id, 0, &e);
@@ -274,13 +275,26 @@ static void notice_read(struct supervisor *sup, int slot)
 /* --- the SQL thread's events
  * --------------------------------------------------------------------------------------- */
 
-static void expire(struct supervisor *sup, const char *run_id)
+static void remove_files(struct supervisor *sup, const char *kind, const char *run_id)
 {
 	struct err e = ERR_INIT;
 
-	if (spool_remove(sup->policy->paths.data, "spool", run_id, &e) != 0 ||
-	    spool_remove(sup->policy->paths.data, "artifacts", run_id, &e) != 0)
+	if (spool_remove(sup->policy->paths.data, kind, run_id, &e) != 0)
 		log_err(LOG_WARNING, "expire", &e, "run=%s", run_id);
+}
+
+static void expire(struct supervisor *sup, const char *run_id)
+{
+	remove_files(sup, "spool", run_id);
+	remove_files(sup, "artifacts", run_id);
+}
+
+static void begin_operation(struct supervisor *sup, struct jobs_event *event)
+{
+	if (job_kind_is_session(event->claim.kind))
+		session_op_begin(sup, event);
+	else
+		sandbox_op_begin(sup, event);
 }
 
 static void handle_jobs(struct supervisor *sup)
@@ -304,13 +318,13 @@ static void handle_jobs(struct supervisor *sup)
 			if (task != NULL && task_is_early(task))
 				task_confirm(task, &event);
 			else if (job_kind_is_operation(event.claim.kind))
-				sandbox_op_begin(sup, &event);
+				begin_operation(sup, &event);
 			else
 				task_begin(sup, &event);
 			break;
 		case JOBS_ADOPTED:
 			if (job_kind_is_operation(event.claim.kind))
-				sandbox_op_begin(sup, &event);
+				begin_operation(sup, &event);
 			else
 				task_adopt(sup, &event);
 			break;
@@ -331,6 +345,9 @@ static void handle_jobs(struct supervisor *sup)
 			break;
 		case JOBS_EXPIRED:
 			expire(sup, event.claim.run_id);
+			break;
+		case JOBS_ARTIFACTS:
+			remove_files(sup, "artifacts", event.claim.run_id);
 			break;
 		case JOBS_SAVED:
 		case JOBS_LOST:
@@ -357,7 +374,9 @@ static int64_t next_due(const struct supervisor *sup, int64_t now)
 
 	if (operations < due)
 		due = operations;
-
+	operations = sessions_due_us(sup);
+	if (operations < due)
+		due = operations;
 	if (!sup->box_open && sup->box_retry_us < due)
 		due = sup->box_retry_us;
 	for (const struct task *t = sup->tasks; t != NULL; t = t->next) {
@@ -381,7 +400,7 @@ static void dispatch(struct supervisor *sup, const struct epoll_event *event)
 		notice_accept(sup);
 	else if (mark >= mark_notice_conn && mark < mark_notice_conn + NOTICE_CONNS_MAX)
 		notice_read(sup, (int)(mark - mark_notice_conn));
-	else
+	else if (!upload_agent_ready(sup, event->data.ptr))
 		task_agent_ready(event->data.ptr);
 }
 
@@ -401,6 +420,7 @@ static bool turn(struct supervisor *sup)
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_tick(t, now);
 	sandboxes_tick(sup, now);
+	sessions_tick(sup, now);
 	box_watch(sup);
 	if (now >= trace_mail_due_us(&sup->mail))
 		trace_mail_send(&sup->mail, &sup->to_gate);
@@ -506,6 +526,7 @@ int main(int argc, char **argv)
 	if (!sup.outlawed)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
 	sandboxes_free(&sup);
+	sessions_free(&sup);
 	boxclient_release(&sup.box);
 	trace_mail_send(&sup.mail, &sup.to_gate);
 	notifier_release(&sup.to_gate);

@@ -148,7 +148,9 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 	} while (w->count == RETENTION_MAX);
 	if (remove_plain(db, w, STMT_OPERATION_EXPIRED, STMT_OPERATION_DELETE, e) != 0)
 		return -1;
-	return remove_plain(db, w, STMT_SANDBOX_EXPIRED_ROWS, STMT_SANDBOX_DELETE, e);
+	if (remove_plain(db, w, STMT_SANDBOX_EXPIRED_ROWS, STMT_SANDBOX_DELETE, e) != 0)
+		return -1;
+	return remove_plain(db, w, STMT_SESSION_EXPIRED_ROWS, STMT_SESSION_DELETE, e);
 }
 
 /* Removes the entry when it is old and the statement finds no row for its id. */

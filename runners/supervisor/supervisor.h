@@ -173,7 +173,8 @@ struct supervisor {
 	struct task *tasks;
 	struct sandbox *sandboxes;
 	struct sandbox_op *ops;
-	bool boxes_known; /* cordon-box's list has come since it was connected */
+	struct session_op *session_ops; /* in the order of their jobs */
+	bool boxes_known;               /* cordon-box's list has come since it was connected */
 	unsigned int task_count;
 	uint64_t next_serial;
 	bool taken_over; /* all adopted claims are known: a box of no task may go */
@@ -234,6 +235,9 @@ int task_send_command(struct task *task, struct err *e);
 bool task_was_sent(const struct task *task);
 void task_finish(struct task *task);
 void task_agent_watch(struct task *task);
+/* An agent's descriptor (-1: closed) in the loop; registered_*: what epoll has now. */
+void agent_watch(int epoll_fd, int fd, bool writes, void *mark, int *registered_fd,
+		 bool *registered_writes);
 
 /* --- exec.c
  * -----------------------------------------------------------------------------------------------------
@@ -277,6 +281,27 @@ void sandboxes_settle(struct supervisor *sup);
 void sandboxes_tick(struct supervisor *sup, int64_t now_us);
 int64_t sandboxes_due_us(const struct supervisor *sup);
 void sandboxes_free(struct supervisor *sup);
+
+/* --- session.c
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+/* Takes event->spec. */
+void session_op_begin(struct supervisor *sup, struct jobs_event *event);
+/* An operation on this session changes its workspace now, or will: no box may have that. */
+bool session_is_held(const struct supervisor *sup, const char *session);
+/* The workspace of the run's session into the wish for its box; false: it is asked again later. */
+bool session_gives(struct task *task, struct box_wish *wish, struct box_limits *limits);
+void session_op_reply(struct supervisor *sup, const struct box_reply *reply);
+/* An entry of the list of boxes: true when it is a maintenance box of an operation. */
+bool session_entry(struct supervisor *sup, const struct box_reply *entry);
+/* The list of boxes is complete: what waits goes on. */
+void sessions_settle(struct supervisor *sup);
+void sessions_tick(struct supervisor *sup, int64_t now_us);
+int64_t sessions_due_us(const struct supervisor *sup);
+void sessions_free(struct supervisor *sup);
+/* The agent of an upload's box is ready; false: the mark is no upload's. */
+bool upload_agent_ready(struct supervisor *sup, const void *mark);
 
 /* adopt.c: the box of an adopted task was found. */
 void adopt_box(struct task *task, const struct box_reply *entry);

@@ -28,24 +28,30 @@ static bool hand_over(struct task *task);
 /* --- the agent's socket in the loop
  * ------------------------------------------------------------------------------ */
 
-void task_agent_watch(struct task *task)
+void agent_watch(int epoll_fd, int fd, bool writes, void *mark, int *registered_fd,
+		 bool *registered_writes)
 {
-	int fd = task->agent_open ? agent_fd(&task->agent) : -1;
-	bool writes = fd >= 0 && agent_wants_write(&task->agent);
 	struct epoll_event want = {.events = EPOLLIN | (writes ? (uint32_t)EPOLLOUT : 0U),
-				   .data.ptr = task};
+				   .data.ptr = mark};
 
-	if (fd == task->agent_registered_fd && writes == task->agent_writes)
+	if (fd == *registered_fd && writes == *registered_writes)
 		return;
 	if (fd < 0) {
 		/* closing took it out of the epoll set */
-		task->agent_registered_fd = -1;
+		*registered_fd = -1;
 		return;
 	}
-	(void)epoll_ctl(task->sup->epoll_fd,
-			fd == task->agent_registered_fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &want);
-	task->agent_registered_fd = fd;
-	task->agent_writes = writes;
+	(void)epoll_ctl(epoll_fd, fd == *registered_fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &want);
+	*registered_fd = fd;
+	*registered_writes = writes;
+}
+
+void task_agent_watch(struct task *task)
+{
+	int fd = task->agent_open ? agent_fd(&task->agent) : -1;
+
+	agent_watch(task->sup->epoll_fd, fd, fd >= 0 && agent_wants_write(&task->agent), task,
+		    &task->agent_registered_fd, &task->agent_writes);
 }
 
 static void agent_drop(struct task *task)
@@ -252,6 +258,7 @@ void task_send_create(struct task *task)
 				.limits = &limits,
 				.fresh_net = task->spec.fresh_network,
 				.deadline_ms = CREATE_DEADLINE_MS};
+	bool in_session = task->spec.session != NULL && task->spec.session[0] != '\0';
 	struct err e = ERR_INIT;
 
 	if (task->claim.kind == JOB_EXEC) {
@@ -259,6 +266,8 @@ void task_send_create(struct task *task)
 		return;
 	}
 	if (!task->sup->box_open)
+		return;
+	if (in_session && !session_gives(task, &wish, &limits))
 		return;
 	trace_mark(&task->trace, TRACE_BOX_ASKED);
 	if (boxclient_make(&task->sup->box, task->serial * 4 + WHAT_CREATE, &wish, &e) == 0)

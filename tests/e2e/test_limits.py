@@ -12,27 +12,6 @@ import check  # noqa: E402
 import cordon as c  # noqa: E402
 
 RUNS = c.BASE + "/runs"
-VAR = os.path.dirname(c.DATA_DIR)
-
-
-def sql(text):
-    return subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", c.RUN_DIR + "/db/mariadb.sock",
-                           "cordon", "-e", text], check=True, capture_output=True, text=True, timeout=30).stdout
-
-
-class Off:
-    def __init__(self, name):
-        self.name, self.file = name, os.path.join(VAR, "run-off", name)
-
-    def __enter__(self):
-        pid = c.program_pid(self.name)
-        with open(self.file, "w"):
-            pass
-        os.kill(pid, signal.SIGTERM)
-        check.wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 20, self.name + " to end")
-
-    def __exit__(self, *_):
-        os.unlink(self.file)
 
 
 def output(run):
@@ -41,10 +20,10 @@ def output(run):
 
 @check.test
 def queue_ttl():
-    with Off("cordon-runner"):
+    with c.Off("cordon-runner"):
         run = c.run(["true"], wait=False)
         held = c.run(["true"], wait=False)
-        sql(f"UPDATE job SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE object_id = '{run['id']}'")
+        c.sql(f"UPDATE job SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE object_id = '{run['id']}'")
         done = c.wait_run(run["id"], 5)
         check.equal((done["phase"], done["message"], done["exit_code"], done["status_reason_code"]),
                     ("failed", "queue_ttl_expired", None, "queue_ttl_expired"))
@@ -52,13 +31,13 @@ def queue_ttl():
         check.equal([f.get("data") for f in frames], [{"exit_code": None, "reason": "queue_ttl_expired"}])
         check.equal((frames[0]["seq"], code), (1, 1000))
         check.equal(c.get_run(held["id"])["phase"], "queued")
-        check.equal(sql(f"SELECT COUNT(*) FROM job WHERE object_id = '{run['id']}'").strip(), "0")
+        check.equal(c.sql(f"SELECT COUNT(*) FROM job WHERE object_id = '{run['id']}'").strip(), "0")
     check.equal(c.wait_run(held["id"], 10)["phase"], "completed")
 
 
 @check.test
 def queue_is_full():
-    with Off("cordon-runner"):
+    with c.Off("cordon-runner"):
         answers = c.many(110, 8, lambda _: c.request("POST", RUNS, c.run_body(["true"]), headers={"Prefer": "respond-async"}))
         full = [a for a in answers if a.status == 429]
         good = [a.json()["id"] for a in answers if a.status == 200]
@@ -76,7 +55,7 @@ def queue_is_full():
 
 @check.test
 def startup_timeout():
-    with Off("cordon-box"):
+    with c.Off("cordon-box"):
         start = time.monotonic()
         run = c.run(["true"], startup_timeout_sec=2)
         check.true(2 <= time.monotonic() - start < 5)
@@ -87,7 +66,7 @@ def startup_timeout():
 
 @check.test
 def box_back_within_the_startup_time():
-    with Off("cordon-box"):
+    with c.Off("cordon-box"):
         run = c.run(["echo", "x"], wait=False)
         time.sleep(1)
     done = c.wait_run(run["id"], 10)
@@ -101,7 +80,7 @@ def retention():
     tail = run["id"][-2:]
     paths = [f"{c.DATA_DIR}/{kind}/{tail}/{run['id']}" for kind in ("spool", "artifacts")]
     check.true(all(os.path.exists(p) for p in paths))
-    sql(f"UPDATE run SET finished_at = finished_at - INTERVAL 25 HOUR WHERE id = '{run['id']}'")
+    c.sql(f"UPDATE run SET finished_at = finished_at - INTERVAL 25 HOUR WHERE id = '{run['id']}'")
     check.wait_for(lambda: not any(os.path.exists(p) for p in paths), 45, "spool and artifacts to go")
     check.equal(c.artifacts(run["id"]), [])
     check.equal(c.request("GET", f"{RUNS}/{run['id']}/artifacts/f").status, 404)
@@ -114,7 +93,7 @@ def retention():
 def idempotency_key_expires():
     key = f"old-{time.time_ns()}"
     first = c.run(["true"], headers={"Idempotency-Key": key})
-    sql(f"UPDATE idempotency SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE idem_key = '{key}'")
+    c.sql(f"UPDATE idempotency SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE idem_key = '{key}'")
     second = c.run(["false"], headers={"Idempotency-Key": key})
     check.true(first["id"] != second["id"])
 
@@ -209,7 +188,7 @@ def queue_quota_of_a_tag():
     try:
         with open(c.POLICY, "w") as file:
             file.write(good + template)
-        with Off("cordon-runner"):
+        with c.Off("cordon-runner"):
             c.reload_workers()
             made = []
 

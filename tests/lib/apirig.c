@@ -161,8 +161,8 @@ void api_key(struct store *db, const char *tenant, const char *user, const char 
 
 void api_forget(struct store *db, const char *tenant)
 {
-	static const char *const tables[] = {"job", "run", "idempotency", "artifact_usage",
-					     "api_key"};
+	static const char *const tables[] = {"job",     "run",     "idempotency", "artifact_usage",
+					     "api_key", "session", "operation"};
 
 	api_sql(
 	    db,
@@ -172,6 +172,15 @@ void api_forget(struct store *db, const char *tenant)
 	    db,
 	    "DELETE FROM run_trace WHERE run_id IN (SELECT id FROM run WHERE tenant LIKE '%s%%')",
 	    tenant);
+	api_sql(
+	    db,
+	    "DELETE FROM snapshot WHERE session_id IN (SELECT id FROM session WHERE tenant LIKE "
+	    "'%s%%')",
+	    tenant);
+	api_sql(db,
+		"DELETE FROM session_run WHERE session_id IN (SELECT id FROM session WHERE tenant "
+		"LIKE '%s%%')",
+		tenant);
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
 		api_sql(db, "DELETE FROM %s WHERE tenant LIKE '%s%%'", tables[i], tenant);
 	api_sql(db, "DELETE FROM tenant WHERE id LIKE '%s%%'", tenant);

@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import struct
+import subprocess
 import time
 import urllib.parse
 
@@ -308,3 +309,26 @@ def wait_until(what, seconds, message):
 def healthy():
     answer = request("GET", BASE + "/health", timeout=5)
     return answer.status == 200 and answer.json()["ok"]
+
+
+def sql(text):
+    """What the database says to its owner."""
+    return subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", RUN_DIR + "/db/mariadb.sock",
+                           "cordon", "-e", text], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+class Off:
+    """A program of the stack is ended and stays so."""
+
+    def __init__(self, name):
+        self.name, self.file = name, os.path.join(os.path.dirname(DATA_DIR), "run-off", name)
+
+    def __enter__(self):
+        pid = program_pid(self.name)
+        with open(self.file, "w"):
+            pass
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 20, self.name + " did not end")
+
+    def __exit__(self, *_):
+        os.unlink(self.file)

@@ -88,6 +88,7 @@ make_folders() {
   folder "$DATA/spool" cordon-run cordon-gate 2750
   folder "$DATA/staging" cordon-web cordon-run 2770
   folder "$DATA/artifacts" cordon-run www-data 2750
+  folder "$DATA/uploads" cordon-gate cordon-run 2770
   folder "$DATA/images" root root 755
   folder "$DATA/workspaces" root root 700
   folder "$RUN" root root 755

@@ -90,7 +90,7 @@ static void test_keys_refused(void)
 	refuse(URL "colour: red\n",
 	       "p.yaml:2:1: colour: unknown key; known here: public_url, node, http, database, "
 	       "paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, runtimes, "
-	       "box, sandbox, data");
+	       "box, sandbox, sessions, data");
 	refuse(URL "pool:\n  worker: 3\n",
 	       "p.yaml:3:3: pool.worker: unknown key; known here: workers, max_requests, "
 	       "request_timeout_ms");
@@ -101,7 +101,7 @@ static void test_keys_refused(void)
 	refuse(URL "pool.workers: 3\n",
 	       "p.yaml:2:1: pool.workers: unknown key; known here: public_url, node, http, "
 	       "database, paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, "
-	       "runtimes, box, sandbox, data");
+	       "runtimes, box, sandbox, sessions, data");
 	refuse(URL "pool:\n  workers: 3\n  workers: 4\n",
 	       "p.yaml:4:3: pool.workers: is there twice, first in line 3");
 	refuse(URL "pool: {workers: 3}\nlog: {level: info}\npool: {max_requests: 4}\n",

@@ -4,16 +4,37 @@
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 
+/* tenant/user, encoded */
+static int write_user(struct buf *user, const struct principal *caller)
+{
+	buf_init(user, 1024);
+	str_percent_encode(user, caller->tenant, strlen(caller->tenant), "");
+	buf_add_str(user, "%2F");
+	str_percent_encode(user, caller->user, strlen(caller->user), "");
+	return buf_ok(user) ? 0 : -1;
+}
+
+void hold_arguments(struct http_response *response, const struct hold *hold,
+		    const struct principal *caller, const char *session)
+{
+	scope_buf struct buf user = BUF_NONE;
+
+	if (write_user(&user, caller) != 0) {
+		response->failed = true;
+		return;
+	}
+	http_response_headerf(response, "X-Cordon-Args",
+			      "as=%s&t0=%lld&until=%lld&f=e&p=%s&k=%s&n=0&s=%s", hold->as,
+			      (long long)hold->accepted_ms, (long long)hold->until_ms,
+			      buf_text(&user), caller->key_id, session);
+}
+
 void hold_redirect(struct http_response *response, const char *node, const char *id,
 		   const struct hold *hold, const struct principal *caller)
 {
 	scope_buf struct buf user = BUF_NONE;
 
-	buf_init(&user, 1024);
-	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
-	buf_add_str(&user, "%2F");
-	str_percent_encode(&user, caller->user, strlen(caller->user), "");
-	if (!buf_ok(&user)) {
+	if (write_user(&user, caller) != 0) {
 		response->failed = true;
 		return;
 	}

@@ -24,6 +24,10 @@ struct hold {
 /* Answers with the redirect to the hold location. */
 void hold_redirect(struct http_response *response, const char *node, const char *id,
 		   const struct hold *hold, const struct principal *caller);
+/* The arguments alone, in the header X-Cordon-Args: of an upload into that session, which the web
+ * server hands to the gate. */
+void hold_arguments(struct http_response *response, const struct hold *hold,
+		    const struct principal *caller, const char *session);
 /* Reads the arguments of a render request; -1 when they are not ours. */
 int hold_parse(const struct http_request *request, struct hold *out, struct err *e);
 

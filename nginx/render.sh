@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # render.sh OUT NAME=VALUE...: writes nginx's configuration to the folder OUT: cordon.conf from cordon.conf.in with @NAME@
-# replaced, and the includes beside it. Names: RUN DATA LISTEN CERT KEY TEMP ACCESS_LOG BODY_BYTES WORKER_SECONDS.
-# POLICY=FILE takes RUN, DATA, BODY_BYTES and WORKER_SECONDS from that policy, by `cordonctl --dump-config` (CORDONCTL in the
+# replaced, and the includes beside it. Names: RUN DATA LISTEN CERT KEY TEMP ACCESS_LOG BODY_BYTES UPLOAD_BYTES WORKER_SECONDS.
+# POLICY=FILE takes RUN, DATA, BODY_BYTES, UPLOAD_BYTES and WORKER_SECONDS from that policy, by `cordonctl --dump-config` (CORDONCTL in the
 # environment names another program that can). What stands behind it on the line wins.
 # A file that would not change is left alone. Exit 1, and nothing is written, when a name is missing or unknown or a value is not of
 # the kind that its name needs; what nginx could read as more than a value is never taken.
@@ -26,7 +26,7 @@ take() {
   case $1 in
   LISTEN) kind='a port, or address:port such as 127.0.0.1:8443 or [::]:443' && [[ "$2" =~ ^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):)?[1-9][0-9]{0,4}$ ]] ;;
   RUN | DATA | CERT | KEY | TEMP | ACCESS_LOG) kind='an absolute path of A-Za-z0-9/._-' && [[ "$2" =~ ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$ ]] ;;
-  BODY_BYTES | WORKER_SECONDS) kind='a number from 1' && [[ "$2" =~ ^[1-9][0-9]{0,14}$ ]] ;;
+  BODY_BYTES | UPLOAD_BYTES | WORKER_SECONDS) kind='a number from 1' && [[ "$2" =~ ^[1-9][0-9]{0,14}$ ]] ;;
   *) refuse "$1 is no name that the configuration has" ;;
   esac || refuse "$1=$2: it must be $kind"
   values[$1]=$2
@@ -41,6 +41,8 @@ for pair in "$@"; do
     take RUN "$(of_policy paths run)"
     take DATA "$(of_policy paths data)"
     take BODY_BYTES "$(of_policy http body_bytes)"
+    # the files and what the form says of them; the gate counts the files themselves
+    take UPLOAD_BYTES $((($(of_policy sessions upload_mb) + 4) * 1048576))
     # a little longer than a worker gives itself
     take WORKER_SECONDS $(($(of_policy pool request_timeout_ms) / 1000 + 5))
   else

@@ -128,6 +128,11 @@ int op_session_active_runs(struct handler_context *context, const char *id, int6
 	return 0;
 }
 
+int op_session_room(struct handler_context *context, struct err *e)
+{
+	return op_check_space(context->policy->paths.data, context->policy->data.min_free_pct, e);
+}
+
 int op_session_list(struct handler_context *context, const struct principal *caller,
 		    const char *cursor, size_t limit, struct session_row *rows, size_t *out_count,
 		    struct err *e)
@@ -340,8 +345,7 @@ int op_session_do(struct handler_context *context, struct session_wish *wish, st
 	int result = 0;
 
 	if (wish->kind != JOB_SESSION_DELETE && wish->kind != JOB_SNAPSHOT_DELETE)
-		result = op_check_space(context->policy->paths.data,
-					context->policy->data.min_free_pct, e);
+		result = op_session_room(context, e);
 	if (result == 0)
 		result = store_retry(context->db, store_session_body, wish, e);
 	if (result != 0 && e->code == ERR_UNKNOWN_OUTCOME)

@@ -73,6 +73,8 @@ int op_session_check(struct handler_context *context, const struct principal *ca
 		     const char *id, struct err *e);
 int op_session_active_runs(struct handler_context *context, const char *id, int64_t *out,
 			   struct err *e);
+/* ERR_STORAGE when the disk is too full for anything new. */
+int op_session_room(struct handler_context *context, struct err *e);
 /* Own ones, newest first. cursor: only ids below it, NULL from the top. rows has room for
  * limit + 1. */
 int op_session_list(struct handler_context *context, const struct principal *caller,

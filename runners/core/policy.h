@@ -28,6 +28,9 @@
 /* A policy file, and what policy_dump and policy_doc write, is at most this long. */
 #define POLICY_FILE_BYTES ((size_t)1 << 20)
 
+/* Memory of the box that takes an upload, besides the upload itself. */
+#define POLICY_UPLOAD_MEMORY_MB INT64_C(256)
+
 struct policy_list {
 	char **items;
 	size_t count;

@@ -187,13 +187,15 @@ void policy_box_limits(const struct policy *policy, struct buf *out)
 		pids = higher(pids, tiers[i]->pids);
 		workspace = higher(workspace, tiers[i]->workspace_cap_mb);
 	}
+	/* the box that takes an upload: a zip lies in its /tmp while it is read */
+	memory = higher(memory, POLICY_UPLOAD_MEMORY_MB + policy->sessions.upload_mb);
 	buf_addf(out,
 		 "memory_max_mb=%" PRId64 "\npids_max=%" PRId64 "\ncpu_max_millis=%" PRId64
 		 "\nworkspace_max_mb=%" PRId64 "\nworkspace_inodes_max=%" PRId64
 		 "\ntmp_max_mb=%" PRId64 "\n",
 		 memory, pids, cpu, workspace,
 		 higher(policy->runs.workspace_inodes, policy->sandbox.disk_inodes),
-		 policy->runs.tmp_mb);
+		 higher(policy->runs.tmp_mb, policy->sessions.upload_mb + 1));
 	buf_addf(out,
 		 "pool=%" PRId64 "\npool_fresh=%" PRId64 "\nnetns_ring=%d\ndisk_max_mb=%" PRId64
 		 "\nio_weight=%" PRId64 "\n",

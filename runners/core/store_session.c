@@ -252,6 +252,10 @@ int store_session_body(struct store *db, void *arg, struct err *e)
 	struct locked s;
 	int got = lock_session(db, w, &s, e);
 
+	/* the operation of an upload has the name of its files */
+	if (w->job.upload[0] != '\0')
+		memcpy(w->operation, w->job.upload, sizeof(w->operation));
+
 	w->missing = got == 0;
 	w->no_snapshot = false;
 	w->active_runs = 0;
@@ -262,7 +266,7 @@ int store_session_body(struct store *db, void *arg, struct err *e)
 	if (got != 0)
 		return got < 0 ? -1 : 0;
 	buf_init(&text, JOB_TEXT_BYTES);
-	if (ident_uuid(w->operation, e) != 0 ||
+	if ((w->job.upload[0] == '\0' && ident_uuid(w->operation, e) != 0) ||
 	    (w->kind == JOB_SNAPSHOT && snapshot_id_make(w->job.snapshot, e) != 0) ||
 	    (w->kind == JOB_CLONE && ident_uuid(w->job.clone, e) != 0) ||
 	    session_job_encode(&w->job, &text, e) != 0)

@@ -45,8 +45,11 @@ struct watched {
 	struct run_end end;
 };
 
-/* One held request. */
+struct upload;
+
+/* One request on the control socket: held, or an upload. */
 struct hold {
+	struct upload *upload;
 	lws_dll2_t in_run;     /* watched.holds */
 	lws_dll2_t in_release; /* gate.release when its answer may go out */
 	struct gate_timer deadline;
@@ -92,6 +95,7 @@ struct gate {
 	struct sql_thread *sql;
 	void *runs; /* tsearch tree of struct watched */
 	size_t run_count;
+	unsigned int upload_count;
 	lws_dll2_owner_t release;
 	lws_dll2_owner_t streams;
 	struct gate_timer release_timer;

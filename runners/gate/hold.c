@@ -7,6 +7,7 @@
  * the workers are not flooded.
  */
 #include "runners/gate/gate.h"
+#include "runners/gate/upload.h"
 
 #include "runners/base/clock.h"
 #include "runners/base/mem.h"
@@ -120,6 +121,68 @@ static int read_request(struct hold *hold, const char *path, char id[IDENT_UUID_
 	return 0;
 }
 
+static void tell_trace(const struct hold *hold)
+{
+	struct trace trace;
+	char part[TRACE_PART_BYTES];
+
+	if (!hold->traced)
+		return;
+	trace_init(&trace);
+	trace_mark_at(&trace, TRACE_PARKED, hold->parked_us);
+	trace_mark_at(&trace, TRACE_END_NOTICED, hold->run->ended_us);
+	trace_mark(&trace, TRACE_RELEASED);
+	if (trace_encode(&trace, TRACE_PARKED, TRACE_RELEASED, part))
+		sql_trace(hold->gate->sql, hold->run->id, part);
+}
+
+/* An answer that is only a redirect to the render location; hold: whose trace it ends, or NULL. */
+static int redirect(struct lws *wsi, const char *url, const struct hold *hold)
+{
+	unsigned char room[LWS_PRE + HEADER_BYTES];
+	unsigned char *start = room + LWS_PRE;
+	unsigned char *p = start;
+	unsigned char *end = room + sizeof(room) - 1;
+
+	if (lws_add_http_common_headers(wsi, HTTP_STATUS_OK, NULL, 0, &p, end) != 0 ||
+	    lws_add_http_header_by_name(
+		wsi, (const unsigned char *)"x-accel-redirect:", (const unsigned char *)url,
+		(int)strlen(url), &p, end) != 0 ||
+	    lws_finalize_http_header(wsi, &p, end) != 0)
+		return -1;
+	/* the other side may be quicker than we are, and behind the answer the hold's memory may be
+	 * gone */
+	if (hold != NULL)
+		tell_trace(hold);
+	if (lws_write(wsi, start, (size_t)(p - start), LWS_WRITE_HTTP_HEADERS) < 0)
+		return -1;
+	return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
+}
+
+/* The header of an upload is there; its body comes. */
+static int begin_upload(struct lws *wsi, struct hold *hold, const char *path)
+{
+	char args[GATE_ARGS_BYTES];
+
+	memset(hold, 0, sizeof(*hold));
+	hold->gate = gate_of(wsi);
+	hold->wsi = wsi;
+	if (lws_hdr_custom_copy(wsi, args, sizeof(args), ARGS_HEADER, (int)strlen(ARGS_HEADER)) < 0)
+		return -1;
+	hold->upload = upload_open(hold->gate, wsi, path, args);
+	return hold->upload == NULL ? -1 : 0;
+}
+
+static int end_upload(struct lws *wsi, struct hold *hold)
+{
+	char url[GATE_PATH_BYTES + GATE_ARGS_BYTES + 1024];
+	int result = upload_finish(hold->upload, url, sizeof(url));
+
+	upload_close(hold->upload);
+	hold->upload = NULL;
+	return result != 0 ? -1 : redirect(wsi, url, NULL);
+}
+
 static int park(struct lws *wsi, struct hold *hold, const char *path)
 {
 	struct gate *gate = gate_of(wsi);
@@ -170,43 +233,13 @@ static void leave(struct hold *hold)
 	hold->run = NULL;
 }
 
-static void tell_trace(const struct hold *hold)
-{
-	struct trace trace;
-	char part[TRACE_PART_BYTES];
-
-	if (!hold->traced)
-		return;
-	trace_init(&trace);
-	trace_mark_at(&trace, TRACE_PARKED, hold->parked_us);
-	trace_mark_at(&trace, TRACE_END_NOTICED, hold->run->ended_us);
-	trace_mark(&trace, TRACE_RELEASED);
-	if (trace_encode(&trace, TRACE_PARKED, TRACE_RELEASED, part))
-		sql_trace(hold->gate->sql, hold->run->id, part);
-}
-
-/* The redirect to the render location. */
+/* Its time has come. */
 static int answer(struct lws *wsi, const struct hold *hold)
 {
-	unsigned char room[LWS_PRE + HEADER_BYTES];
-	unsigned char *start = room + LWS_PRE;
-	unsigned char *p = start;
-	unsigned char *end = room + sizeof(room) - 1;
 	char url[GATE_PATH_BYTES + GATE_ARGS_BYTES + 32];
 	int length = snprintf(url, sizeof(url), "/internal/render/%s?%s", hold->path, hold->args);
 
-	if (length < 0 || (size_t)length >= sizeof(url) ||
-	    lws_add_http_common_headers(wsi, HTTP_STATUS_OK, NULL, 0, &p, end) != 0 ||
-	    lws_add_http_header_by_name(wsi, (const unsigned char *)"x-accel-redirect:",
-					(const unsigned char *)url, length, &p, end) != 0 ||
-	    lws_finalize_http_header(wsi, &p, end) != 0)
-		return -1;
-	/* the other side may be quicker than we are, and behind the answer the hold's memory may be
-	 * gone */
-	tell_trace(hold);
-	if (lws_write(wsi, start, (size_t)(p - start), LWS_WRITE_HTTP_HEADERS) < 0)
-		return -1;
-	return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
+	return length < 0 || (size_t)length >= sizeof(url) ? -1 : redirect(wsi, url, hold);
 }
 
 int hold_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
@@ -216,7 +249,13 @@ int hold_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user,
 
 	switch ((int)reason) {
 	case LWS_CALLBACK_HTTP:
-		return park(wsi, hold, in);
+		return upload_is_path(in) ? begin_upload(wsi, hold, in) : park(wsi, hold, in);
+	case LWS_CALLBACK_HTTP_BODY:
+		if (hold != NULL && hold->upload != NULL)
+			upload_body(hold->upload, in, len);
+		return 0;
+	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
+		return hold != NULL && hold->upload != NULL ? end_upload(wsi, hold) : 0;
 	case LWS_CALLBACK_HTTP_WRITEABLE:
 		if (hold == NULL || hold->run == NULL || !hold->released)
 			return 0;
@@ -226,8 +265,11 @@ int hold_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user,
 		return 0;
 	case LWS_CALLBACK_CLOSED_HTTP:
 	case LWS_CALLBACK_HTTP_DROP_PROTOCOL:
-		if (hold != NULL)
+		if (hold != NULL) {
 			leave(hold);
+			upload_close(hold->upload);
+			hold->upload = NULL;
+		}
 		return 0;
 	case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
 		/* told to every vhost; one is enough */

@@ -34,6 +34,7 @@
 #include <ev.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define LISTEN_BACKLOG 4096
 #define DRAIN_US       (2 * CLOCK_US_PER_S)
@@ -304,6 +305,8 @@ static int start(struct gate *gate, struct sockets *sockets, struct err *e)
 	if (gate->record == NULL)
 		return err_set(e, ERR_NOMEM, 0, "gate");
 	raise_files();
+	/* the files of uploads are for the runner's group too */
+	(void)umask(0007);
 	if (make_context(gate, e) != 0 || open_sockets(gate->policy, sockets, e) != 0 ||
 	    sql_start(gate, &gate->sql, e) != 0 ||
 	    add_raw(gate->control, sockets->control, "cordon-accept", e) != 0 ||

@@ -9,6 +9,7 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,27 +188,44 @@ static int spool_input(int *out_fd, struct err *e)
 	return 0;
 }
 
+static int take_zip(struct unpack_tree *t, struct archive *a, struct err *e)
+{
+	scope_close int spooled = -1;
+
+	(void)archive_read_support_format_zip(a);
+	if (spool_input(&spooled, e) != 0)
+		return -1;
+	if (archive_read_open_fd(a, spooled, BLOCK_BYTES) != ARCHIVE_OK)
+		return broken(e, a);
+	return walk(t, a, e);
+}
+
+static int take_tar(struct unpack_tree *t, struct archive *a, struct err *e)
+{
+	struct gunzip *g = gunzip_open();
+	int result;
+
+	if (g == NULL)
+		return err_set(e, ERR_NOMEM, 0, "memory");
+	(void)archive_read_support_filter_bzip2(a);
+	(void)archive_read_support_format_tar(a);
+	result = archive_read_open(a, g, NULL, gunzip_read, NULL) == ARCHIVE_OK ? walk(t, a, e)
+										: broken(e, a);
+	/* what follows the last entry is judged too */
+	if (result == 0 && gunzip_finish(g, a) != 0)
+		result = broken(e, a);
+	gunzip_close(g);
+	return result;
+}
+
 static int take_archive(struct unpack_tree *t, bool zip, struct err *e)
 {
 	struct archive *a = archive_read_new();
-	scope_close int spooled = -1;
-	int result = 0;
+	int result;
 
 	if (a == NULL)
 		return err_set(e, ERR_NOMEM, 0, "memory");
-	if (zip) {
-		result = spool_input(&spooled, e);
-		(void)archive_read_support_format_zip(a);
-	} else {
-		(void)archive_read_support_filter_gzip(a);
-		(void)archive_read_support_filter_bzip2(a);
-		(void)archive_read_support_format_tar(a);
-	}
-	if (result == 0 &&
-	    archive_read_open_fd(a, zip ? spooled : STDIN_FILENO, BLOCK_BYTES) != ARCHIVE_OK)
-		result = broken(e, a);
-	if (result == 0)
-		result = walk(t, a, e);
+	result = zip ? take_zip(t, a, e) : take_tar(t, a, e);
 	(void)archive_read_free(a);
 	return result;
 }
@@ -242,6 +260,9 @@ int unpack_main(char *const *argv)
 	struct err e = ERR_INIT;
 
 	(void)umask(022);
+	/* names of archives come in UTF-8, whatever the box's image has else */
+	if (setlocale(LC_CTYPE, "C.UTF-8") == NULL)
+		(void)setlocale(LC_CTYPE, "en_US.UTF-8");
 	if (tree_open(&tree, &e) == 0 && take(&tree, argv, &e) == 0)
 		(void)tree_move(&tree, &e);
 	tree_close(&tree);

@@ -12,6 +12,8 @@
  * go through a link of the workspace or have a segment "..".
  *
  *	unpack.c	the words, libarchive, the end
+ *	unpack_gzip.c	the input, decompressed where it is gzip: libarchive 3.6 does not compare
+ *			the checksum at gzip's end
  *	unpack_tree.c	the folder, the names in it, the move to their places
  */
 #ifndef CORDON_INIT_UNPACK_H
@@ -59,6 +61,16 @@ int tree_add_file(struct unpack_tree *t, const char *path, mode_t mode, int *out
 /* Everything to its place. ERR_CONFLICT: a name is a folder on one side and a file on the other;
  * then nothing was moved. */
 int tree_move(struct unpack_tree *t, struct err *e);
+
+/* stdin, decompressed if it begins as gzip does. */
+struct archive;
+struct gunzip;
+struct gunzip *gunzip_open(void);
+/* An archive_read_callback. */
+ssize_t gunzip_read(struct archive *a, void *gunzip, const void **out);
+/* Reads to the end; -1 with the archive's error when that is not good. */
+int gunzip_finish(struct gunzip *g, struct archive *a);
+void gunzip_close(struct gunzip *g);
 
 /* The command; argv as above, ends with NULL. */
 int unpack_main(char *const *argv);

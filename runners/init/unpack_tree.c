@@ -181,7 +181,7 @@ static char kind_of(int top, const char *path)
 		return errno == ENOENT ? '\0' : errno == ENOTDIR ? 'f' : 'l';
 	if (fstatat(above, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
 		return '\0';
-	return S_ISDIR(st.st_mode) ? 'd' : 'f';
+	return S_ISDIR(st.st_mode) ? 'd' : S_ISLNK(st.st_mode) ? 'l' : 'f';
 }
 
 /* Nothing is moved when one of them cannot be. */

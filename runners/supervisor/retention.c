@@ -6,6 +6,7 @@
 #include "runners/base/str.h"
 
 #include "runners/core/spool.h"
+#include "runners/core/upload.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -207,6 +208,7 @@ int retention_strays(struct store *db, const struct policy *policy, size_t *out_
 {
 	*out_count = 0;
 	if (sweep_kind(db, policy, "staging", STMT_RUN_JOB_EXISTS, out_count, e) != 0 ||
+	    sweep_kind(db, policy, UPLOAD_KIND, STMT_OPERATION_LIVES, out_count, e) != 0 ||
 	    sweep_kind(db, policy, "spool", STMT_RUN_EXISTS, out_count, e) != 0)
 		return -1;
 	return sweep_kind(db, policy, "artifacts", STMT_RUN_EXISTS, out_count, e);

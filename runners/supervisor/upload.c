@@ -26,7 +26,6 @@
 #define CREATE_MS    20000U
 #define LIFETIME_MS  600000U
 #define DESTROY_MS   20000U
-#define MEMORY_BYTES (UINT64_C(256) << 20)
 #define TMP_INODES   4096U
 #define TASKS        16U
 #define CPU_MILLIS   2000U
@@ -420,7 +419,8 @@ static void send_create(struct session_op *op)
 {
 	struct upload *u = op->upload;
 	struct box_limits limits = {
-	    .memory_bytes = MEMORY_BYTES + ((uint64_t)op->sup->policy->sessions.upload_mb << 20),
+	    .memory_bytes =
+		(uint64_t)(POLICY_UPLOAD_MEMORY_MB + op->sup->policy->sessions.upload_mb) << 20,
 	    .workspace_bytes = 1U << 20,
 	    .workspace_inodes = TMP_INODES,
 	    .tmp_bytes = ((uint64_t)op->sup->policy->sessions.upload_mb + 1) << 20,

@@ -128,7 +128,7 @@ for name in sys.argv[1:]:
 # what render.sh refuses, each with a word that says why, and what it takes from a policy
 nginx_values() {
   local pair text
-  local -a good=(RUN=/run/cordon DATA=/var/lib/cordon LISTEN=8443 CERT=/c KEY=/k TEMP=/t ACCESS_LOG=/a BODY_BYTES=1 WORKER_SECONDS=35)
+  local -a good=(RUN=/run/cordon DATA=/var/lib/cordon LISTEN=8443 CERT=/c KEY=/k TEMP=/t ACCESS_LOG=/a BODY_BYTES=1 UPLOAD_BYTES=1 WORKER_SECONDS=35)
   for pair in 'RUN=/run;evil' RUN=... RUN= RUN=run RUN=/run/../etc LISTEN=... LISTEN=host LISTEN=0 'LISTEN=80 ssl' CERT=... KEY=/k/... BODY_BYTES=8m \
     WORKER_SECONDS=0 NAME=/run RUN POLICY=/no/such; do
     if text=$(CORDONCTL="$build/bin/cordonctl" bash nginx/render.sh "$scratch/bad" "${good[@]}" "$pair" 2>&1); then
@@ -155,7 +155,7 @@ nginx_conf() {
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -keyout "$scratch/key" -out "$scratch/crt" 2>/dev/null || return 1
   bash nginx/render.sh "$scratch/etc" RUN="$scratch/run" DATA="$scratch/data" LISTEN=127.0.0.1:8443 CERT="$scratch/crt" \
-    KEY="$scratch/key" TEMP="$scratch/temp" ACCESS_LOG="$scratch/access.json" BODY_BYTES=8388608 WORKER_SECONDS=35 || return 1
+    KEY="$scratch/key" TEMP="$scratch/temp" ACCESS_LOG="$scratch/access.json" BODY_BYTES=8388608 UPLOAD_BYTES=71303168 WORKER_SECONDS=35 || return 1
   nginx_values
   # -t binds, and the port may be in use by a stack that runs
   sed -i "s|127.0.0.1:8443|unix:$scratch/listen|; s| so_keepalive=[^;]*||" "$scratch/etc/cordon.conf"

@@ -163,7 +163,7 @@ subprocess.run(
 subprocess.run(
     ["bash", check.TOP + "/nginx/render.sh", FOLDER + "/etc", "RUN=%s/run" % FOLDER, "DATA=%s/data" % FOLDER,
      "LISTEN=127.0.0.1:%d" % PORT, "CERT=%s/crt" % FOLDER, "KEY=%s/key" % FOLDER, "TEMP=%s/temp" % FOLDER,
-     "ACCESS_LOG=%s/access.json" % FOLDER, "BODY_BYTES=%d" % BODY_MOST, "WORKER_SECONDS=1"], check=True)
+     "ACCESS_LOG=%s/access.json" % FOLDER, "BODY_BYTES=%d" % BODY_MOST, "UPLOAD_BYTES=1048576", "WORKER_SECONDS=1"], check=True)
 worker = Worker(FOLDER + "/run/web/fcgi.sock")
 control = Gate(FOLDER + "/run/gate/control.sock")
 stream = Gate(FOLDER + "/run/gate/bytes.sock")

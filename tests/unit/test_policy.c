@@ -329,7 +329,7 @@ static void test_texts(void)
 	policy_box_limits(p, &text);
 	ASSERT_TEXT(buf_text(&text),
 		    "memory_max_mb=8192\npids_max=512\ncpu_max_millis=4000\n"
-		    "workspace_max_mb=512\nworkspace_inodes_max=100000\ntmp_max_mb=64\npool=4\n"
+		    "workspace_max_mb=512\nworkspace_inodes_max=100000\ntmp_max_mb=65\npool=4\n"
 		    "pool_fresh=1\nnetns_ring=1\ndisk_max_mb=65536\nio_weight=100\nslots=256\n"
 		    "host_reserve_mb=2048\nusr_local=0\nuid_base=268435456\n");
 	buf_reset(&text);

@@ -1,0 +1,428 @@
+#!/usr/bin/env python3
+"""test_uploads: POST /sessions/{id}/files: forms, archives, traps, ends of room, aborts, crashes (B17, B24)."""
+import glob
+import io
+import os
+import signal
+import socket
+import ssl
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import check  # noqa: E402
+import cordon as c  # noqa: E402
+
+SESSIONS = c.BASE + "/sessions"
+MIB = 1 << 20
+BOUNDARY = "----cordon0123456789"
+
+
+def make(**body):
+    answer = c.request("POST", SESSIONS, {"base_image": "host", **body})
+    check.equal(answer.status, 200, answer.body)
+    return answer.json()["id"]
+
+
+def drop(session):
+    check.equal(c.request("DELETE", f"{SESSIONS}/{session}").status, 200)
+    check.equal(glob.glob(f"{c.DATA_DIR}/uploads/*/*"), [])
+
+
+def form(*parts):
+    """(name, bytes), or (None, bytes) for a part without a file name."""
+    text = b""
+    for name, data in parts:
+        head = b'Content-Disposition: form-data; name="files"'
+        if name is not None:
+            head += b'; filename="' + (name if isinstance(name, bytes) else name.encode()) + b'"'
+        text += b"--" + BOUNDARY.encode() + b"\r\n" + head + b"\r\nContent-Type: application/octet-stream\r\n\r\n" + data + b"\r\n"
+    return text + b"--" + BOUNDARY.encode() + b"--\r\n"
+
+
+def upload(session, *parts, key=c.KEY, body=None, chunks=None, content_type=None):
+    return c.request("POST", f"{SESSIONS}/{session}/files", form(*parts) if body is None and chunks is None else body, key=key, chunks=chunks,
+                     headers={"Content-Type": content_type or "multipart/form-data; boundary=" + BOUNDARY})
+
+
+def good(answer, files, size=None, skipped=0):
+    check.equal(answer.status, 200, answer.body)
+    got = answer.json()
+    check.equal((got["file_count"], got["skipped"]), (files, skipped), got)
+    if size is not None:
+        check.equal(got["bytes_received"], size)
+    return got
+
+
+def refused(answer, status, code):
+    check.equal(answer.status, status, answer.body)
+    check.equal((answer.status, answer.json()["error"]["code"]), (status, code), answer.body)
+    return answer.json()["error"]["details"]
+
+
+def says(session, script, **more):
+    made = c.request("POST", c.BASE + "/runs", {"session_id": session, "command": ["sh", "-c", script], **more})
+    check.equal((made.status, made.json().get("phase")), (200, "completed"), made.body)
+    return c.output(c.follow(made.json()["id"])[0], "stdout")
+
+
+DIR, LINK, HARD, FIFO, CHAR, BLOCK = ([kind] for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE,
+                                                          tarfile.BLKTYPE))
+
+
+def tar(entries, mode="w"):
+    """entries: (name, bytes, mode) or (name, [kind], link)"""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode, format=tarfile.PAX_FORMAT) as archive:
+        for name, what, *more in entries:
+            info = tarfile.TarInfo(name)
+            info.mtime = 1580000000
+            if isinstance(what, bytes):
+                info.size, info.mode = len(what), more[0] if more else 0o644
+                archive.addfile(info, io.BytesIO(what))
+            else:
+                info.type = what[0]
+                info.linkname = more[0] if more else ""
+                info.mode = 0o755
+                archive.addfile(info)
+    return file.getvalue()
+
+
+def zipped(entries):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+# --- forms -----------------------------------------------------------------------------------------------
+
+
+@check.test
+def files_by_their_names():
+    session = make()
+    names = ["a.txt", "dir/sub/b.txt", "a;b.txt", "90%.txt", "r%41.txt", "q?x=1#y", "a b+c", "caf\u00e9", "cafe\u0301", ".hidden", "-n", "con",
+             "x" * 255, "...", "a..b", "tab\there"]
+    good(upload(session, *[(n, n.encode()) for n in names]), len(names), sum(len(n.encode()) for n in names))
+    listed = says(session, "find . -type f -printf '%P\\0' | LC_ALL=C sort -z").rstrip(b"\0").split(b"\0")
+    check.equal(listed, sorted(n.encode() for n in names))
+    check.equal(says(session, "cat 'a;b.txt' 'r%41.txt'; stat -c '%a %u' a.txt"), b"a;b.txtr%41.txt644 1000\n")
+    # bytes that are no UTF-8, and quotes
+    good(upload(session, (b"\xff\xfe", b"1"), (b'q\\"\\\\', b"2")), 2, 2)
+    check.equal(says(session, "cat \"$(printf '\\377\\376')\" 'q\"\\'"), b"12")
+    # no name at all
+    good(upload(session, (None, b"plain"), ("", b"empty")), 2)
+    check.equal(says(session, "cat file_0 file_1"), b"plainempty")
+    # an empty file, and a file again
+    good(upload(session, ("a.txt", b"")), 1, 0)
+    check.equal(says(session, "stat -c %s a.txt"), b"0\n")
+    drop(session)
+
+
+@check.test
+def names_that_lead_out_are_left_out():
+    session = make()
+    says(session, "ln -s / root; mkdir real; ln -s real link; echo keep > real/f")
+    good(upload(session, ("../x", b"1"), ("/etc/passwd", b"2"), ("a/../b", b"3"), ("root/tmp/x", b"4"), ("link/f", b"5"), (".cordon-upload/x", b"6"),
+                ("./ok", b"7"), ("d//e", b"8"), ("x" * 256, b"9")), 2, 2, skipped=7)
+    check.equal(says(session, "cat real/f ok d/e; ls -A | tr '\\n' ' '"), b"keep\n78d link ok real root ")
+    drop(session)
+
+
+@check.test
+def forms_that_are_none():
+    session = make()
+    for content_type in ("application/json", "multipart/mixed; boundary=x", "text/plain"):
+        refused(upload(session, body=b"{}", content_type=content_type), 415, "unsupported_media_type")
+    refused(upload(session, body=b"", content_type="multipart/form-data"), 415, "unsupported_media_type")
+    for body in (b"", b"text", form(("f", b"x"))[:-10], b"--" + BOUNDARY.encode() + b"\r\n\r\nx\r\n--" + BOUNDARY.encode() + b"--"):
+        details = refused(upload(session, body=body), 422, "validation_error")
+        check.equal(details["fields"][0]["field"], "files")
+    other = form(("f", b"x")).replace(b'name="files"', b'name="other"')
+    details = refused(upload(session, body=other), 422, "validation_error")
+    check.has(details["fields"][0]["message"], "no part named files")
+    refused(upload(session, ("n" * 1025, b"")), 422, "validation_error")
+    refused(upload(session, *[(str(i), b"") for i in range(1001)]), 413, "body_too_large")
+    good(upload(session, *[(str(i), b"x") for i in range(1000)]), 1000, 1000)
+    check.equal(says(session, "ls | wc -l"), b"1000\n")
+    drop(session)
+
+
+@check.test
+def who_may_upload():
+    session = make()
+    refused(upload(session, ("f", b"x"), key=c.OTHER), 404, "session_not_found")
+    refused(upload("01900000-0000-7000-8000-000000000000", ("f", b"x" * MIB)), 404, "session_not_found")
+    refused(upload("nothing", ("f", b"x")), 404, "session_not_found")
+    refused(upload(session, ("f", b"x" * MIB), key="wrong"), 401, "unauthorized")
+    answer = c.request("GET", f"{SESSIONS}/{session}/files")
+    check.equal((answer.status, answer.header("Allow")), (405, "POST"))
+    drop(session)
+    refused(upload(session, ("f", b"x")), 404, "session_not_found")
+    check.equal(c.request("GET", "/internal/admit/upload/" + session).status, 404)
+    check.equal(c.request("POST", "/internal/upload/" + session, b"x").status, 404)
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+
+@check.test
+def b17_exactly_and_one_byte_more():
+    session = make()
+    most = os.urandom(MIB) * 64
+    good(upload(session, ("big", most)), 1, 64 * MIB)
+    check.equal(says(session, "md5sum < big"), __import__("hashlib").md5(most).hexdigest().encode() + b"  -\n")
+    refused(upload(session, ("big", most + b"x")), 413, "body_too_large")
+    refused(upload(session, ("a", most[: 32 * MIB]), ("b", most[: 32 * MIB + 1])), 413, "body_too_large")
+    check.equal(says(session, "stat -c %s big; ls"), b"67108864\nbig\n")
+    drop(session)
+
+
+@check.test
+def b17_a_gigabyte_is_refused_at_once():
+    """Before the body is swallowed: by its length, and chunked as soon as it is too much."""
+    session = make()
+    context = ssl.create_default_context(cafile=c.CA)
+    head = (f"POST {SESSIONS}/{session}/files HTTP/1.1\r\nHost: {c.HOST}\r\nX-API-KEY: {c.KEY}\r\n"
+            f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n")
+    with context.wrap_socket(socket.create_connection((c.HOST, c.PORT), timeout=20), server_hostname=c.HOST) as sock:
+        sock.sendall((head + "Content-Length: 1073741824\r\nExpect: 100-continue\r\n\r\n").encode())
+        check.has(sock.recv(65536), b" 413 ")
+    sent = 0
+    with context.wrap_socket(socket.create_connection((c.HOST, c.PORT), timeout=20), server_hostname=c.HOST) as sock:
+        sock.sendall((head + "Transfer-Encoding: chunked\r\n\r\n").encode())
+        piece = b"100000\r\n" + b"x" * MIB + b"\r\n"
+        answer = b""
+        while sent < 1024 and b" 413 " not in answer:
+            sock.sendall(piece)
+            sent += 1
+            sock.setblocking(False)
+            try:
+                answer += sock.recv(65536)
+            except ssl.SSLWantReadError:
+                pass
+            sock.setblocking(True)
+    check.true(sent < 200, sent)
+    good(upload(session, ("f", b"x")), 1)
+    drop(session)
+
+
+@check.test
+def chunked_is_the_same():
+    session = make()
+    body = form(("f", b"x" * 100000))
+    good(upload(session, chunks=[body[i:i + 7777] for i in range(0, len(body), 7777)]), 1, 100000)
+    drop(session)
+
+
+@check.test
+def b17_the_workspace_is_full():
+    session = make(trust_level="untrusted")  # 64 MiB
+    says(session, "head -c 60M /dev/zero > ballast; echo old > f")
+    details = refused(upload(session, ("first", b"1"), ("f", b"x" * 16 * MIB)), 413, "workspace_cap_exceeded")
+    check.equal(details["part"], "f")
+    # what fitted stays, what did not left nothing, the old one is there
+    check.equal(says(session, "cat first f; ls -A | tr '\\n' ' '"), b"1old\nballast f first ")
+    details = refused(upload(session, ("many.tar", tar([(f"m/{i}", b"x" * 65536) for i in range(200)]))), 413, "workspace_cap_exceeded")
+    check.equal(says(session, "ls -A | tr '\\n' ' '"), b"ballast f first ")
+    says(session, "rm ballast")
+    good(upload(session, ("f", b"x" * 16 * MIB)), 1)
+    drop(session)
+
+
+@check.test
+def b17_inodes_end():
+    session = make(trust_level="untrusted")
+    says(session, "mkdir d; cd d; seq 99000 | xargs touch", timeout_sec=50)
+    refused(upload(session, ("many.tar", tar([(f"m/{i}", b"") for i in range(2000)]))), 413, "workspace_cap_exceeded")
+    check.equal(says(session, "ls -A"), b"d\n")
+    drop(session)
+
+
+@check.test
+def b17_a_client_leaves():
+    session = make()
+    good(upload(session, ("f", b"old")), 1)
+    body = form(("f", b"x" * 8 * MIB))
+    head = (f"POST {SESSIONS}/{session}/files HTTP/1.1\r\nHost: {c.HOST}\r\nX-API-KEY: {c.KEY}\r\n"
+            f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+    for part in (0, len(body) // 2, len(body) - 3):
+        with ssl.create_default_context(cafile=c.CA).wrap_socket(socket.create_connection((c.HOST, c.PORT)), server_hostname=c.HOST) as sock:
+            sock.sendall(head + body[:part])
+    time.sleep(0.5)
+    check.equal(says(session, "cat f; ls -A"), b"oldf\n")
+    drop(session)
+
+
+@check.test
+def b17_visible_to_the_next_run():
+    session = make()
+    for i in range(60):
+        good(upload(session, ("script.sh", b"echo %d\n" % i)), 1)
+        check.equal(says(session, "sh script.sh"), b"%d\n" % i)
+    drop(session)
+
+
+@check.test
+def b17_over_a_file_that_runs():
+    session = make()
+    good(upload(session, ("prog.tar", tar([("prog", b"#!/bin/sh\nwhile [ ! -e stop ]; do sleep 0.05; done\necho first\n", 0o755)]))), 1)
+    run = c.request("POST", c.BASE + "/runs", {"session_id": session, "command": ["./prog"]}, headers={"Prefer": "respond-async"}).json()
+    c.wait_phase(run["id"], ("running",))
+    good(upload(session, ("prog", b"#!/bin/sh\necho second\n")), 1)
+    good(upload(session, ("stop", b"")), 1)
+    check.equal(c.wait_run(run["id"])["phase"], "completed")
+    check.equal(c.output(c.follow(run["id"])[0], "stdout"), b"first\n")
+    check.equal(says(session, "sh prog"), b"second\n")
+    drop(session)
+
+
+@check.test
+def b17_a_folder_where_a_file_should_be():
+    session = make()
+    says(session, "mkdir d; echo x > f")
+    check.equal(refused(upload(session, ("d", b"x")), 409, "conflict")["part"], "d")
+    refused(upload(session, ("f/g", b"x")), 409, "conflict")
+    refused(upload(session, ("t.tar", tar([("new", b"1"), ("d", b"2")]))), 409, "conflict")
+    check.equal(says(session, "ls -AR | tr '\\n' ' '"), b".: d f  ./d: ")
+    drop(session)
+
+
+# --- archives ------------------------------------------------------------------------------------------------
+
+
+@check.test
+def archives_are_unpacked():
+    entries = [("d", DIR), ("d/f", b"one"), ("run", b"#!/bin/sh\necho ran\n", 0o755), ("d/empty", DIR), ("caf\u00e9", b"two")]
+    for name, data in (("a.tar", tar(entries)), ("a.tar.gz", tar(entries, "w:gz")), ("A.TGZ", tar(entries, "w:gz")),
+                       ("a.tar.bz2", tar(entries, "w:bz2")), ("a.tbz2", tar(entries, "w:bz2"))):
+        session = make()
+        good(upload(session, (name, data)), 3, 6 + 19, skipped=0)
+        check.equal(says(session, "cat d/f caf\u00e9; ./run; find . -mindepth 1 | LC_ALL=C sort | tr '\\n' ' '; stat -c ' %Y %a' d/f"),
+                    "onetworan\n./caf\u00e9 ./d ./d/empty ./d/f ./run  1580000000 644\n".encode(), name)
+        drop(session)
+    session = make()
+    good(upload(session, ("z.zip", zipped([("d/f", "one"), ("e/", ""), ("caf\u00e9", "two"), ("big", b"x" * 5 * MIB)]))), 3)
+    check.equal(says(session, "cat d/f caf\u00e9; stat -c %s big; ls -d e"), b"onetwo5242880\ne\n")
+    # into what is there: folders stay, files are replaced
+    good(upload(session, ("z.zip", zipped([("d/g", "new"), ("d/f", "again")]))), 2)
+    check.equal(says(session, "cat d/f d/g; ls | tr '\\n' ' '"), "againnewbig caf\u00e9 d e ".encode())
+    # what is none is a file
+    good(upload(session, ("a.tar.xz", b"no archive"), ("x.zipped", b"no archive")), 2)
+    drop(session)
+
+
+@check.test
+def b24_archives_with_traps():
+    session = make()
+    says(session, "ln -s / out")
+    traps = tar([("../up", b"1"), ("/abs", b"2"), ("a/../../up", b"3"), ("sym", LINK, "/etc"), ("sym/passwd", b"4"),
+                 ("hard", HARD, "/etc/passwd"), ("fifo", FIFO), ("dev", CHAR), ("blk", BLOCK),
+                 ("out/x", b"5"), ("good", b"6"), ("suid", b"7", 0o6755), ("n" * 255, b"8"), ("m" * 256, b"9"), ("../", DIR)])
+    answer = upload(session, ("t.tar", traps))
+    check.equal(answer.status, 200, answer.body)
+    got = answer.json()
+    # a name below a link of the archive is a folder of ours, for the link was left out
+    check.equal((got["file_count"], got["bytes_received"]), (4, 4), got)
+    check.equal(says(session, "cat sym/passwd good suid; stat -c ' %a' suid; ls -A | LC_ALL=C sort | tr '\\n' ' '"),
+                b"467 755\ngood " + b"n" * 255 + b" out suid sym ")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        link = zipfile.ZipInfo("link")
+        link.create_system, link.external_attr = 3, (0o120777 << 16)
+        archive.writestr(link, "/etc")
+        archive.writestr("../zup", "x")
+        archive.writestr("zgood", "y")
+    got = upload(session, ("t.zip", file.getvalue())).json()
+    check.equal((got["file_count"], got["skipped"]), (1, 2), got)
+    drop(session)
+
+
+@check.test
+def b24_damaged_archives_leave_nothing():
+    session = make()
+    whole = tar([(f"f{i}", os.urandom(20000)) for i in range(20)], "w:gz")
+    zip_whole = zipped([(f"f{i}", os.urandom(20000)) for i in range(20)])
+    for name, data in (("cut.tgz", whole[:len(whole) // 2]), ("cut.zip", zip_whole[:len(zip_whole) // 2]), ("text.tar", b"no tar" * 1000),
+                       ("empty.zip", b""), ("flip.tgz", whole[:5000] + bytes(b ^ 0x55 for b in whole[5000:5100]) + whole[5100:])):
+        details = refused(upload(session, ("before", b"1"), (name, data), ("after", b"2")), 422, "invalid_archive")
+        check.equal(details["part"], name)
+        check.true(details["reason"], details)
+        # the part before it is there, nothing of it, nothing behind it
+        check.equal(says(session, "ls -A"), b"before\n", name)
+    # each cut of an archive: refused, or whole
+    for cut in range(0, len(whole), len(whole) // 12):
+        answer = upload(session, ("c.tgz", whole[:cut]))
+        check.true(answer.status == 422 or cut == 0, (cut, answer.body))
+    check.equal(says(session, "ls -A"), b"before\n")
+    drop(session)
+
+
+@check.test
+def b24_bombs():
+    """What grows without end meets the end of the workspace, or of time and memory."""
+    session = make(trust_level="untrusted")
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for i in range(20):
+            archive.writestr(f"b{i}", bytes(40 * MIB))
+    start = time.monotonic()
+    refused(upload(session, ("b.zip", bomb.getvalue())), 413, "workspace_cap_exceeded")
+    check.true(time.monotonic() - start < 30)
+    deep = "d/" * 1900 + "f"
+    good(upload(session, ("deep.tar", tar([(deep, b"x")]))), 1)
+    check.equal(says(session, "find . -type f | wc -c"), b"%d\n" % (len(deep) + 3))
+    good(upload(session, ("again.tar", tar([("same", b"%d" % i) for i in range(1000)]))), 1)
+    check.equal(says(session, "cat same"), b"999")
+    drop(session)
+
+
+# --- at once, and crashes ------------------------------------------------------------------------------------
+
+
+@check.test
+def many_at_once():
+    session, others = make(), [make() for _ in range(4)]
+    answers = c.many(16, 8, lambda i: upload(session, (f"f{i}", b"%d" % i * 100000), ("same", b"%d" % i * 50000)).status)
+    check.equal(answers, [200] * 16)
+    check.equal(says(session, "ls | wc -l; sort -u same | wc -l; stat -c %s same | head -c 1"), b"17\n1\n" + says(session, "stat -c %s same | head -c 1"))
+    answers = c.many(16, 8, lambda i: upload(others[i % 4], (f"f{i}", os.urandom(MIB))).status)
+    check.equal(answers, [200] * 16)
+    for each in others + [session]:
+        drop(each)
+
+
+@check.test
+def programs_die_during_an_upload():
+    session = make()
+    for name in ("cordon-runner", "cordon-box", "cordon-gate"):
+        for round_ in range(2):
+            answers = []
+            data = tar([(f"d/{i}", os.urandom(100000)) for i in range(200)])
+            thread = threading.Thread(target=lambda: answers.append(upload(session, ("t.tar", data))))
+            thread.start()
+            time.sleep(0.1 + 0.15 * round_)
+            os.kill(c.program_pid(name), signal.SIGKILL)
+            thread.join()
+            check.true(answers[0].status in (200, 422, 500, 502, 503), answers[0].body)
+            check.wait_for(lambda: c.sql(f"SELECT COUNT(*) FROM operation WHERE sandbox_id = '{session}' AND state NOT IN "
+                                         "('succeeded', 'failed')").strip() == "0", 30, "the operation to end")
+            # whole or not at all; what is left of the killed one goes with the next
+            count = int(says(session, "ls d 2>/dev/null | wc -l"))
+            check.true(count == 200 or (count == 0 and answers[0].status != 200), (count, answers[0].body))
+            says(session, "rm -rf d")
+    good(upload(session, ("f", b"x")), 1)
+    check.equal(says(session, "ls -A"), b"f\n")
+    time.sleep(0.5)
+    for left in glob.glob(f"{c.DATA_DIR}/uploads/*/*"):  # of the killed gate: the sweep takes them after an hour
+        os.utime(left, (0, 0))
+    check.equal(c.request("DELETE", f"{SESSIONS}/{session}").status, 200)
+    os.kill(c.program_pid("cordon-runner"), signal.SIGTERM)
+    check.wait_for(lambda: not glob.glob(f"{c.DATA_DIR}/uploads/*/*"), 20, "the files of the killed gate to go")
+
+
+check.main()

@@ -16,34 +16,6 @@ const char *const admit_runtimes[] = {"docker",   "firecracker", "lima",
 				      "vz_linux", "vz_macos",    "seatbelt",
 				      "worktree", "namespace",   NULL};
 
-/* Why a runtime cannot be used, and what could be used instead: runtimes with the same boundary or
- * a better one. */
-struct runtime_row {
-	const char *name;
-	const char *reason;
-	bool container; /* `namespace` has the same boundary */
-	bool host_local;
-};
-
-static const struct runtime_row runtimes[] = {
-    {"docker", "docker_unavailable", true, false},
-    {"firecracker", "firecracker_unavailable", false, false},
-    {"lima", "limactl_missing", false, false},
-    {"vz_linux", "macos_required", false, false},
-    {"vz_macos", "macos_required", false, false},
-    {"seatbelt", "macos_required", true, true},
-    {"worktree", "worktree_unavailable", true, true},
-    {"namespace", NULL, true, false},
-};
-
-static const struct runtime_row *find_runtime(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(runtimes); i++)
-		if (str_equal(runtimes[i].name, name))
-			return &runtimes[i];
-	return NULL;
-}
-
 static int refuse(struct api_error *refusal, struct err *e, int status, const char *code,
 		  const char *message, json_t *details)
 {
@@ -54,40 +26,98 @@ static int refuse(struct api_error *refusal, struct err *e, int status, const ch
 	return err_set(e, ERR_INVALID, 0, "%s", message);
 }
 
-static int check_runtime(const struct runtime_row *row, const char *trust,
-			 struct api_error *refusal, struct err *e)
+static int refuse_trust(const struct runtime_kind *kind, const char *requirement,
+			const char *reason, const char *message, struct api_error *refusal,
+			struct err *e)
 {
-	json_t *suggested;
-
-	if (row->host_local && str_equal(trust, "untrusted"))
-		return refuse(refusal, e, 422, "policy_unsupported",
-			      "Untrusted code needs a runtime with its own boundary.",
-			      json_pack("{s:s, s:s, s:[s]}", "runtime", row->name, "requirement",
-					"untrusted_requires_vm_runtime", "reasons",
-					"trust_level_requires_vm_runtime"));
-	if (row->reason == NULL)
-		return 0;
-	suggested = json_array();
-	if (row->container)
-		(void)json_array_append_new(suggested, json_string("namespace"));
-	return refuse(refusal, e, 503, "runtime_unavailable",
-		      "This host cannot run the requested runtime.",
-		      json_pack("{s:s, s:b, s:o, s:[s]}", "runtime", row->name, "available", 0,
-				"suggested", suggested, "reasons", row->reason));
+	return refuse(refusal, e, 422, "policy_unsupported", message,
+		      json_pack("{s:s, s:s, s:[s]}", "runtime", kind->name, "requirement",
+				requirement, "reasons", reason));
 }
 
-static int check_network(const char *runtime, const char *network, bool named,
-			 struct api_error *refusal, struct err *e)
+static int check_trust(const struct policy *policy, enum runtime_id id, const char *trust,
+		       struct api_error *refusal, struct err *e)
 {
-	if (str_equal(network, "deny_all"))
+	const struct runtime_kind *kind = &runtime_kinds[id];
+	const struct policy_tier *tier = policy_tier_find(policy, trust);
+	char requirement[64];
+
+	if (tier != NULL && tier->require_vm_grade && !kind->vm_grade)
+		return refuse_trust(
+		    kind, "untrusted_requires_vm_runtime", "trust_level_requires_vm_runtime",
+		    "This installation runs untrusted code only in virtual machines.", refusal, e);
+	if (runtime_trusts(policy, id, trust))
 		return 0;
-	return refuse(
-	    refusal, e, 422, "policy_unsupported",
-	    named ? "This host cannot enforce an allow list. Use network_policy deny_all."
-		  : "The default network policy of this trust level is allowlist, which this "
-		    "host cannot enforce. Name network_policy deny_all.",
-	    json_pack("{s:s, s:s, s:[s], s:[s]}", "runtime", runtime, "requirement", network,
-		      "reasons", "strict_allowlist_not_supported", "allowed", "deny_all"));
+	if (id == RUNTIME_SEATBELT && str_equal(trust, "standard"))
+		return refuse_trust(kind, "standard_not_enabled", "seatbelt_standard_disabled",
+				    "This installation takes only trusted code for this runtime.",
+				    refusal, e);
+	(void)snprintf(requirement, sizeof(requirement), "trust_level:%.32s", trust);
+	return refuse_trust(kind, requirement, "trust_level_not_supported",
+			    "The runtime does not take this trust level.", refusal, e);
+}
+
+/* Host-local runtimes fence no network: only an operator who says so makes that acceptable. */
+static bool accepts_unenforced(const struct policy *policy, enum runtime_id id)
+{
+	return (id == RUNTIME_WORKTREE && policy->runtimes.worktree.accept_unenforced_network) ||
+	       (id == RUNTIME_SEATBELT && policy->runtimes.seatbelt.accept_unenforced_network);
+}
+
+static const char *network_message(bool allowlist, bool named)
+{
+	if (!allowlist)
+		return "The runtime cannot fence the network on this host.";
+	return named ? "This host cannot enforce an allow list. Use network_policy deny_all."
+		     : "The default network policy of this trust level is allowlist, which this "
+		       "host cannot enforce. Name network_policy deny_all.";
+}
+
+static int check_network(const struct policy *policy, enum runtime_id id,
+			 const struct runtime_state *state, const struct admit_request *request,
+			 const char **network, struct api_error *refusal, struct err *e)
+{
+	bool allowlist = str_equal(*network, "allowlist");
+	bool named = request->network_policy != NULL;
+	json_t *allowed;
+
+	if (allowlist ? state->strict_allowlist : state->strict_deny_all)
+		return 0;
+	if (!named && accepts_unenforced(policy, id)) {
+		*network = "unenforced";
+		return 0;
+	}
+	allowed = json_array();
+	if (state->strict_deny_all)
+		(void)json_array_append_new(allowed, json_string("deny_all"));
+	return refuse(refusal, e, 422, "policy_unsupported", network_message(allowlist, named),
+		      json_pack("{s:s, s:s, s:[s], s:o}", "runtime", runtime_kinds[id].name,
+				"requirement", *network, "reasons",
+				allowlist ? "strict_allowlist_not_supported"
+					  : "strict_deny_all_not_supported",
+				"allowed", allowed));
+}
+
+int admit_judge(const struct policy *policy, enum runtime_id id, const struct runtime_state *state,
+		const struct admit_request *request, const char *trust, const char **network,
+		struct api_error *refusal, struct err *e)
+{
+	const struct runtime_kind *kind = &runtime_kinds[id];
+
+	/* whatever the host can do: such a boundary is none for code that nobody trusts */
+	if (kind->boundary == BOUNDARY_HOST_LOCAL && str_equal(trust, "untrusted"))
+		return refuse_trust(
+		    kind, "untrusted_requires_vm_runtime", "trust_level_requires_vm_runtime",
+		    "Untrusted code needs a runtime with its own boundary.", refusal, e);
+	if (!state->available)
+		return refuse(refusal, e, 503, "runtime_unavailable",
+			      "This host cannot run the requested runtime.",
+			      json_pack("{s:s, s:b, s:o, s:o}", "runtime", kind->name, "available",
+					0, "suggested", runtime_suggested(id, request->facts),
+					"reasons", runtime_reasons(state)));
+	if (check_trust(policy, id, trust, refusal, e) != 0)
+		return -1;
+	return check_network(policy, id, state, request, network, refusal, e);
 }
 
 static int unknown_image(const struct policy *policy, const char *name, struct api_error *refusal,
@@ -185,29 +215,23 @@ static int set_texts(struct run_spec *spec, const struct admitted *admitted, str
 int admit_run(const struct policy *policy, const struct admit_request *request,
 	      struct run_spec *spec, struct admitted *out, struct api_error *refusal, struct err *e)
 {
-	const struct runtime_row *row;
 	const struct policy_tier *tier;
+	struct runtime_state state;
+	enum runtime_id id =
+	    runtime_find(request->runtime == NULL ? policy->runtimes.default_ : request->runtime);
 
 	memset(refusal, 0, sizeof(*refusal));
 	memset(out, 0, sizeof(*out));
 	out->trust_level = request->trust_level == NULL ? "standard" : request->trust_level;
-	row = find_runtime(request->runtime == NULL ? policy->runtimes.default_ : request->runtime);
 	tier = policy_tier_find(policy, out->trust_level);
-	if (row == NULL || tier == NULL)
+	if (id == RUNTIME__MAX || tier == NULL)
 		return err_set(e, ERR_INTERNAL, 0, "no such runtime or tier");
-	out->runtime = row->name;
+	out->runtime = runtime_kinds[id].name;
 	out->network_policy =
 	    request->network_policy == NULL ? tier->network_default : request->network_policy;
-	if (check_runtime(row, out->trust_level, refusal, e) != 0)
-		return -1;
-	if (tier->require_vm_grade)
-		return refuse(refusal, e, 422, "policy_unsupported",
-			      "This installation runs untrusted code only in virtual machines.",
-			      json_pack("{s:s, s:s, s:[s]}", "runtime", row->name, "requirement",
-					"untrusted_requires_vm_runtime", "reasons",
-					"trust_level_requires_vm_runtime"));
-	if (check_network(row->name, out->network_policy, request->network_policy != NULL, refusal,
-			  e) != 0)
+	runtime_admits(id, request->facts, &state);
+	if (admit_judge(policy, id, &state, request, out->trust_level, &out->network_policy,
+			refusal, e) != 0)
 		return -1;
 	out->image =
 	    request->base_image == NULL ? "" : policy_image_find(policy, request->base_image);

@@ -9,6 +9,7 @@
 #define CORDON_HANDLERS_ADMIT_H
 
 #include "handlers/handler.h"
+#include "handlers/runtime.h"
 #include "runners/core/spec.h"
 
 struct admit_request {
@@ -18,9 +19,10 @@ struct admit_request {
 	const char *network_policy; /* NULL: the tier's default */
 	bool has_cpu;
 	double cpu;
-	int64_t memory_mb;           /* 0: not given */
-	int64_t timeout_sec;         /* 0: not given, -1: null */
-	int64_t startup_timeout_sec; /* 0: not given */
+	int64_t memory_mb;                 /* 0: not given */
+	int64_t timeout_sec;               /* 0: not given, -1: null */
+	int64_t startup_timeout_sec;       /* 0: not given */
+	const struct runtime_facts *facts; /* of the host; NULL: none are known */
 };
 
 struct admitted {
@@ -36,6 +38,12 @@ struct admitted {
 int admit_run(const struct policy *policy, const struct admit_request *request,
 	      struct run_spec *spec, struct admitted *out, struct api_error *refusal,
 	      struct err *e);
+
+/* Whether a runtime in this state takes the request (sections 2.11, 2.12); *network becomes what is
+ * recorded. named: the request names its network policy. -1 and *refusal as admit_run. */
+int admit_judge(const struct policy *policy, enum runtime_id id, const struct runtime_state *state,
+		const struct admit_request *request, const char *trust, const char **network,
+		struct api_error *refusal, struct err *e);
 
 /* What every command has unless the caller says otherwise, as NAME=value. */
 #define ADMIT_ENVIRONMENT 5

@@ -13,6 +13,7 @@
 #define CORDON_HANDLERS_HANDLER_H
 
 #include "handlers/http.h"
+#include "handlers/runtime.h"
 #include "runners/base/ident.h"
 #include "runners/core/json.h"
 #include "runners/core/notify.h"
@@ -37,6 +38,9 @@ struct handler_context {
 	const char *wanted_run; /* NULL: none */
 	struct run_row *run;    /* mem, one per worker; NULL until it is needed */
 	bool has_run;
+	/* of this node's runtimes, by op_runtime_facts */
+	struct runtime_facts facts;
+	int64_t facts_until_us;
 	struct trace trace;
 	char traced_run[IDENT_UUID_SIZE];
 };

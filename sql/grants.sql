@@ -45,6 +45,8 @@ GRANT SELECT, UPDATE ON session TO 'cordon-gate'@'localhost';
 GRANT SELECT, INSERT, UPDATE, DELETE ON session TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, UPDATE, DELETE ON snapshot TO 'cordon-run'@'localhost';
 GRANT SELECT, DELETE ON session_run TO 'cordon-run'@'localhost';
+GRANT SELECT ON runtime_fact TO 'cordon-web'@'localhost';
+GRANT SELECT, INSERT, UPDATE ON runtime_fact TO 'cordon-run'@'localhost';
 
 GRANT EXECUTE ON PROCEDURE run_accept TO 'cordon-web'@'localhost';
 GRANT EXECUTE ON PROCEDURE run_claim TO 'cordon-run'@'localhost';

@@ -305,6 +305,22 @@ SELECT RELEASE_LOCK('cordon_migrate');
 -- name: SCHEMA_PRESENT
 SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'schema_migration';
 
+-- What hosts found out about themselves. A fact that is two minutes old is none: its runner is away.
+
+-- name: FACT_LIST
+SELECT runtime, available, reasons, host, checked_at > UTC_TIMESTAMP(6) - INTERVAL 120 SECOND FROM runtime_fact
+WHERE node = ? AND runtime <> 'image_store';
+
+-- name: FACT_STORE
+SELECT host FROM runtime_fact WHERE node = ? AND runtime = 'image_store' AND checked_at > UTC_TIMESTAMP(6) - INTERVAL 1200 SECOND;
+
+-- name: FACT_PUT
+INSERT INTO runtime_fact (node, runtime, available, reasons, host, checked_at) VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))
+ON DUPLICATE KEY UPDATE available = VALUES(available), reasons = VALUES(reasons), host = VALUES(host), checked_at = UTC_TIMESTAMP(6);
+
+-- name: STORE_MODE
+SELECT variable_value FROM information_schema.global_variables WHERE variable_name = 'WSREP_ON';
+
 -- Sandboxes. Lock order: tenant, job, sandbox, operation.
 
 -- name: SANDBOX_INSERT

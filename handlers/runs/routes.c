@@ -55,6 +55,7 @@ const struct route runs_routes[] = {
      false},
     {"DELETE", "/internal/render/{node}/session/{id}", ACCESS_SELF, sessions_render, &face_runs,
      false},
+    {"GET", BASE "/runtimes", ACCESS_KEY, runs_runtimes, &face_runs, false},
     {"GET", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
     {"POST", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
 };

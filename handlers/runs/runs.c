@@ -5,6 +5,7 @@
 #include "handlers/authn.h"
 #include "handlers/hold.h"
 #include "handlers/ops/op_run.h"
+#include "handlers/ops/op_runtime.h"
 #include "handlers/ops/op_session.h"
 #include "handlers/reply.h"
 #include "handlers/runs/codec.h"
@@ -247,7 +248,7 @@ static void create_run(struct handler_context *context, const struct http_reques
 		       struct http_response *response)
 {
 	struct err e = ERR_INIT;
-	struct api_error refusal;
+	struct api_error refusal = {.status = 0};
 	struct admit_request ask;
 	struct admitted admitted;
 	struct run_create *create = mem_zalloc(1, sizeof(*create));
@@ -268,7 +269,11 @@ static void create_run(struct handler_context *context, const struct http_reques
 	if (!runs_version_is_good(context->policy, &body->spec_version, response))
 		goto out;
 	fill_admit(&ask, body);
-	if (admit_run(context->policy, &ask, spec, &admitted, &refusal, &e) != 0) {
+	/* those of the usual runtime may be some seconds old: no round trip for each run */
+	ask.facts = op_runtime_facts(
+	    context, ask.runtime == NULL || str_equal(ask.runtime, "namespace"), &e);
+	if (ask.facts == NULL ||
+	    admit_run(context->policy, &ask, spec, &admitted, &refusal, &e) != 0) {
 		runs_fail_admission(response, request, &refusal, &e);
 		goto out;
 	}

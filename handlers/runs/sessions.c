@@ -3,6 +3,7 @@
 #include "handlers/admit.h"
 #include "handlers/authn.h"
 #include "handlers/hold.h"
+#include "handlers/ops/op_runtime.h"
 #include "handlers/ops/op_sandbox.h"
 #include "handlers/ops/op_session.h"
 #include "handlers/reply.h"
@@ -112,7 +113,7 @@ static void create_session(struct handler_context *context, const struct http_re
 	scope_free struct session_created *made = mem_zalloc(1, sizeof(*made));
 	struct admit_request ask;
 	struct admitted admitted;
-	struct api_error refusal;
+	struct api_error refusal = {.status = 0};
 	struct err e = ERR_INIT;
 
 	if (create == NULL || made == NULL) {
@@ -120,7 +121,10 @@ static void create_session(struct handler_context *context, const struct http_re
 		return;
 	}
 	fill_admit(&ask, body);
-	if (admit_run(context->policy, &ask, spec, &admitted, &refusal, &e) != 0) {
+	ask.facts = op_runtime_facts(
+	    context, ask.runtime == NULL || str_equal(ask.runtime, "namespace"), &e);
+	if (ask.facts == NULL ||
+	    admit_run(context->policy, &ask, spec, &admitted, &refusal, &e) != 0) {
 		runs_fail_admission(response, request, &refusal, &e);
 		return;
 	}

@@ -138,6 +138,13 @@ struct policy {
 	/* "default" is a word of C */
 	struct {
 		char *default_;
+		struct {
+			bool accept_unenforced_network;
+		} worktree;
+		struct {
+			bool accept_unenforced_network;
+			bool standard;
+		} seatbelt;
 	} runtimes;
 	struct {
 		int64_t uid_base;

@@ -155,6 +155,15 @@ const struct policy_key policy_keys[] = {
     CHOICE("runtimes.default", runtimes.default_,
 	   "namespace docker microvm firecracker lima vz_linux vz_macos seatbelt worktree",
 	   "namespace", "Runtime of a request that names none."),
+    BOOL(
+	"runtimes.worktree.accept_unenforced_network", runtimes.worktree.accept_unenforced_network,
+	"false",
+	"true: trusted and standard requests that name no network policy may use `worktree`, which "
+	"fences no network."),
+    BOOL("runtimes.seatbelt.accept_unenforced_network", runtimes.seatbelt.accept_unenforced_network,
+	 "false", "true: the same for `seatbelt`."),
+    BOOL("runtimes.seatbelt.standard", runtimes.seatbelt.standard, "false",
+	 "true: `seatbelt` takes standard requests, not only trusted ones."),
 
     NUMBER("box.uid_base", box.uid_base, "", 65536, 0xFF000000, "268435456",
 	   "First of the user ids that boxes use, 65536 for each of box.slots_max; a multiple of "

@@ -1,12 +1,12 @@
 /*
  * cordon-runner: takes runs from the job table and sees them through.
  *
- * Theory of operation. One process per host, user cordon-run, two threads. The loop thread is one
+ * Theory of operation. One process per host, user cordon-run, three threads. The loop thread is one
  * epoll loop over: cordon-box's socket (it builds and removes boxes for us), one agent socket per
  * live box (cordon-init inside: inputs, command, output, artifacts), the notice socket (workers say
  * that a job waits or a cancel was wished), the SQL thread's eventfd. The SQL thread (jobs.c)
  * claims, beats and saves ends. The loop never waits for the database, the SQL thread never for a
- * box.
+ * box. The house thread (house.c) looks at the host and after its stores.
  *
  * Output goes straight from the agent into the spool file and is acknowledged when it is there.
  * Limits are enforced from here, by the monotonic clock: start-up and execution time-outs, cancel
@@ -44,6 +44,7 @@
 #define BOX_AGAIN_US     (100 * CLOCK_US_PER_MS)
 #define SAVE_WAIT_US     (5 * CLOCK_US_PER_S)
 #define TAG_LIST         2U
+#define TAG_PROBE        1U
 #define NOTICE_CONNS_MAX 256
 #define FILES_WANTED     65536
 
@@ -120,6 +121,10 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 	struct supervisor *sup = ctx;
 	struct task *task = find_serial(sup, reply->tag / 4);
 
+	if (reply->tag == TAG_PROBE) {
+		house_box(sup->house, reply);
+		return;
+	}
 	if (reply->tag == TAG_LIST && reply->verb == BOX_LIST && sup->taken_over) {
 		sandboxes_settle(sup);
 		sessions_settle(sup);
@@ -207,9 +212,22 @@ static void box_connect(struct supervisor *sup, int64_t now)
 	sup->box_open = true;
 	log_event(LOG_INFO, "box_connected", "tasks=%u", sup->task_count);
 	list_boxes(sup);
+	sup->next_probe_us = now;
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_box_again(t);
 	box_watch(sup);
+}
+
+/* What cordon-box says of itself, for the preflight. */
+static void probe_box(struct supervisor *sup, int64_t now)
+{
+	struct err e = ERR_INIT;
+
+	if (!sup->box_open || now < sup->next_probe_us)
+		return;
+	sup->next_probe_us = now + HOUSE_LOOK_US;
+	if (boxclient_probe(&sup->box, TAG_PROBE, &e) != 0)
+		log_err(LOG_WARNING, "box_probe", &e, "%s", "");
 }
 
 static void box_ready(struct supervisor *sup)
@@ -417,6 +435,7 @@ static bool turn(struct supervisor *sup)
 		dispatch(sup, &events[i]);
 	now = clock_monotonic_us();
 	box_connect(sup, now);
+	probe_box(sup, now);
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		task_tick(t, now);
 	sandboxes_tick(sup, now);
@@ -486,6 +505,7 @@ static int start(struct supervisor *sup, struct err *e)
 	(void)snprintf(path, sizeof(path), "%s/notify-run/runner.sock", sup->policy->paths.run);
 	sup->notice_fd = notify_listen(path, e);
 	if (sup->notice_fd < 0 || jobs_start(sup->policy, instance, &sup->jobs, e) != 0 ||
+	    house_start(sup->policy, sup->jobs, &sup->house, e) != 0 ||
 	    add_mark(sup, sup->notice_fd, &mark_notice, e) != 0 ||
 	    add_mark(sup, jobs_fd(sup->jobs), &mark_jobs, e) != 0)
 		return -1;
@@ -523,6 +543,7 @@ int main(int argc, char **argv)
 		  (long long)policy->runner.concurrency);
 	while (turn(&sup))
 		;
+	house_stop(sup.house, SAVE_WAIT_US);
 	if (!sup.outlawed)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
 	sandboxes_free(&sup);

@@ -10,6 +10,7 @@
 #include "runners/core/notify.h"
 #include "runners/core/policy.h"
 #include "runners/core/spec.h"
+#include "runners/supervisor/house.h"
 #include "runners/supervisor/jobs.h"
 #include "runners/supervisor/output.h"
 
@@ -161,6 +162,8 @@ struct task {
 struct supervisor {
 	const struct policy *policy;
 	struct jobs *jobs;
+	struct house *house;
+	int64_t next_probe_us;
 	struct boxclient box;
 	bool box_open;
 	int64_t box_retry_us;

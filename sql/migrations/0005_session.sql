@@ -65,12 +65,12 @@ ALTER TABLE job
   ADD COLUMN session_id VARBINARY(36) NULL,
   ADD KEY job_session (session_id),
   DROP CONSTRAINT job_kind,
-  ADD CONSTRAINT job_kind CHECK (kind IN ('run', 'exec', 'start', 'stop', 'delete', 'upload', 'snapshot', 'restore', 'clone',
-    'snapshot_delete', 'session_delete'));
+  ADD CONSTRAINT job_kind CHECK (kind IN ('run', 'exec', 'start', 'stop', 'delete', 'store_plan', 'store_cleanup', 'upload', 'snapshot', 'restore',
+    'clone', 'snapshot_delete', 'session_delete'));
 
 -- `sandbox_id` is the object that the operation changes: of these kinds a session. `result` is canonical JSON.
 ALTER TABLE operation
   ADD COLUMN IF NOT EXISTS result MEDIUMTEXT NULL,
   DROP CONSTRAINT operation_kind,
-  ADD CONSTRAINT operation_kind CHECK (kind IN ('start', 'stop', 'delete', 'upload', 'snapshot', 'restore', 'clone', 'snapshot_delete',
-    'session_delete'));
+  ADD CONSTRAINT operation_kind CHECK (kind IN ('start', 'stop', 'delete', 'store_plan', 'store_cleanup', 'upload', 'snapshot',
+    'restore', 'clone', 'snapshot_delete', 'session_delete'));

@@ -2,10 +2,11 @@
  * test_suites: cases as folders of data: tests/suites/FACE/CASE/{request,response,setup.sql}.
  *
  * request: "METHOD PATH", header lines, an empty line, the body (its last newline is cut). Words:
- * @KEY a user's key, @OTHER another tenant's, @OPERATOR an operator's, @RUN a run of the user that
- * setup.sql of the rig made (completed, with the artifact ten.txt of 10 bytes and an empty
- * none.txt), @NUL the byte 0. response: the status, header lines that must be there (a value "-"
- * means absent), an empty line, and JSON whose members must be in the body with these values:
+ * @KEY a user's key, @ADMIN an admin's of the same tenant, @OTHER another tenant's, @OPERATOR an
+ * operator's, @RUN a run of the user that setup.sql of the rig made (completed, with the artifact
+ * ten.txt of 10 bytes and an empty none.txt), @NUL the byte 0. response: the status, header lines
+ * that must be there (a value "-" means absent), an empty line, and JSON whose members must be in
+ * the body with these values:
  * "@any" fits anything, "@uuid" an id, "@time" a time; arrays must have the same length. No JSON:
  * the body is not looked at. setup.sql: one statement a line, run before.
  *
@@ -26,7 +27,7 @@
 #define CASES_MAX  500
 #define NODE       "suites"
 #define TENANT     "suites-t"
-#define WORD_COUNT 5
+#define WORD_COUNT 8
 
 struct suite_case {
 	char face[64];
@@ -291,6 +292,7 @@ static void run_case(const struct suite_case *c)
 	buf_init(&response_text, LIMIT_BODY_BYTES);
 	http_response_init(&response);
 	run_setup(c);
+	api.context.facts_until_us = 0;
 	if (!read_case_file(c, "request", &request_text) ||
 	    !read_case_file(c, "response", &response_text)) {
 		fail(c, "request or response is missing", "");
@@ -397,6 +399,8 @@ int main(int argc, char **argv)
 	add_word(1, "@OTHER", key);
 	api_key(api.db, TENANT "-op", "u", "operator", key);
 	add_word(2, "@OPERATOR", key);
+	api_key(api.db, TENANT, "adm", "admin", key);
+	add_word(4, "@ADMIN", key);
 	if (ident_uuid(run, &e) != 0)
 		return 1;
 	add_word(3, "@RUN", run);
@@ -406,6 +410,7 @@ int main(int argc, char **argv)
 		tests[i] = (struct test){cases[i].face, cases[i].name, test_next};
 	(void)argc;
 	status = test_main(1, argv, tests, case_count);
+	api_sql(api.db, "DELETE FROM runtime_fact WHERE node = '" NODE "'");
 	api_forget(api.db, TENANT);
 	api_close(&api);
 	return case_count == 0 ? 1 : status;

@@ -287,8 +287,9 @@ static void test_health_without_database(void)
 	char code[64];
 
 	CU_ASSERT_EQUAL(serve("GET", BASE "/health/public", NULL, code, &response), 200);
-	CU_ASSERT(str_starts(buf_text(&response.body),
-			     "{\"ok\":false,\"store\":{\"mode\":\"mariadb\",\"healthy\":false}"));
+	CU_ASSERT(str_starts(
+	    buf_text(&response.body),
+	    "{\"ok\":false,\"store\":{\"mode\":\"mariadb\",\"healthy\":false,\"code\":\"internal_error\"}"));
 	http_response_release(&response);
 }
 

@@ -321,6 +321,91 @@ ON DUPLICATE KEY UPDATE available = VALUES(available), reasons = VALUES(reasons)
 -- name: STORE_MODE
 SELECT variable_value FROM information_schema.global_variables WHERE variable_name = 'WSREP_ON';
 
+-- Lists of administrators. Each filter that is not given is NULL; counting ends at a limit.
+
+-- name: ADMIN_RUN_LIST_ASC
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run FORCE INDEX (run_started)
+WHERE face = 'runs' AND (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND (? IS NULL OR image_digest = ?)
+  AND (? IS NULL OR workspace_id = ?) AND (? IS NULL OR workspace_group_id = ?) AND (? IS NULL OR scope_snapshot_id = ?)
+  AND (? IS NULL OR phase = ?) AND (? IS NULL OR started_at >= ?) AND (? IS NULL OR started_at <= ?)
+ORDER BY started_at ASC, id ASC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_RUN_LIST_DESC
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run FORCE INDEX (run_started)
+WHERE face = 'runs' AND (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND (? IS NULL OR image_digest = ?)
+  AND (? IS NULL OR workspace_id = ?) AND (? IS NULL OR workspace_group_id = ?) AND (? IS NULL OR scope_snapshot_id = ?)
+  AND (? IS NULL OR phase = ?) AND (? IS NULL OR started_at >= ?) AND (? IS NULL OR started_at <= ?)
+ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_RUN_COUNT
+SELECT COUNT(*) FROM (SELECT 1 FROM run
+WHERE face = 'runs' AND (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND (? IS NULL OR image_digest = ?)
+  AND (? IS NULL OR workspace_id = ?) AND (? IS NULL OR workspace_group_id = ?) AND (? IS NULL OR scope_snapshot_id = ?)
+  AND (? IS NULL OR phase = ?) AND (? IS NULL OR started_at >= ?) AND (? IS NULL OR started_at <= ?)
+LIMIT ?) AS found;
+
+-- The keys live equally long, so the order of their ends, which has an index, is that of their ages. Among equal ones it is the index's own:
+-- to name columns that WHERE may fix would make MariaDB sort.
+
+-- name: ADMIN_IDEM_LIST_ASC
+SELECT endpoint, user_id, idem_key, LOWER(HEX(fingerprint)), object_id, created_at
+FROM idempotency FORCE INDEX (idempotency_expiry)
+WHERE expires_at > UTC_TIMESTAMP(6) AND endpoint IN ('runs', 'sessions') AND (? IS NULL OR tenant = ?) AND (? IS NULL OR endpoint = ?)
+  AND (? IS NULL OR user_id = ?) AND (? IS NULL OR idem_key = ?) AND (? IS NULL OR created_at >= ?) AND (? IS NULL OR created_at <= ?)
+ORDER BY expires_at ASC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_IDEM_LIST_DESC
+SELECT endpoint, user_id, idem_key, LOWER(HEX(fingerprint)), object_id, created_at
+FROM idempotency FORCE INDEX (idempotency_expiry)
+WHERE expires_at > UTC_TIMESTAMP(6) AND endpoint IN ('runs', 'sessions') AND (? IS NULL OR tenant = ?) AND (? IS NULL OR endpoint = ?)
+  AND (? IS NULL OR user_id = ?) AND (? IS NULL OR idem_key = ?) AND (? IS NULL OR created_at >= ?) AND (? IS NULL OR created_at <= ?)
+ORDER BY expires_at DESC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_IDEM_COUNT
+SELECT COUNT(*) FROM (SELECT 1 FROM idempotency
+WHERE expires_at > UTC_TIMESTAMP(6) AND endpoint IN ('runs', 'sessions') AND (? IS NULL OR tenant = ?) AND (? IS NULL OR endpoint = ?)
+  AND (? IS NULL OR user_id = ?) AND (? IS NULL OR idem_key = ?) AND (? IS NULL OR created_at >= ?) AND (? IS NULL OR created_at <= ?)
+LIMIT ?) AS found;
+
+-- name: ADMIN_USAGE_LIST_ASC
+SELECT owner.user_id, (SELECT COUNT(*) FROM run WHERE run.tenant = owner.tenant AND run.user_id = owner.user_id AND face = 'runs'),
+  (SELECT COALESCE(SUM(CAST(JSON_VALUE(resource_usage, '$.log_bytes') AS UNSIGNED)), 0) FROM run
+    WHERE run.tenant = owner.tenant AND run.user_id = owner.user_id AND face = 'runs'), COALESCE(size_bytes, 0)
+FROM (SELECT tenant, user_id FROM run WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND face = 'runs'
+  UNION SELECT tenant, user_id FROM artifact_usage WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?)) AS owner
+LEFT JOIN artifact_usage ON artifact_usage.tenant = owner.tenant AND artifact_usage.user_id = owner.user_id
+ORDER BY owner.user_id ASC, owner.tenant ASC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_USAGE_LIST_DESC
+SELECT owner.user_id, (SELECT COUNT(*) FROM run WHERE run.tenant = owner.tenant AND run.user_id = owner.user_id AND face = 'runs'),
+  (SELECT COALESCE(SUM(CAST(JSON_VALUE(resource_usage, '$.log_bytes') AS UNSIGNED)), 0) FROM run
+    WHERE run.tenant = owner.tenant AND run.user_id = owner.user_id AND face = 'runs'), COALESCE(size_bytes, 0)
+FROM (SELECT tenant, user_id FROM run WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND face = 'runs'
+  UNION SELECT tenant, user_id FROM artifact_usage WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?)) AS owner
+LEFT JOIN artifact_usage ON artifact_usage.tenant = owner.tenant AND artifact_usage.user_id = owner.user_id
+ORDER BY owner.user_id DESC, owner.tenant DESC LIMIT ? OFFSET ?;
+
+-- name: ADMIN_USAGE_COUNT
+SELECT COUNT(*) FROM (SELECT 1 FROM (SELECT tenant, user_id FROM run WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?) AND face = 'runs'
+  UNION SELECT tenant, user_id FROM artifact_usage WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user_id = ?)) AS owner
+LIMIT ?) AS found;
+
+-- name: WORKSPACE_RUN_LIST
+SELECT id, tenant, user_id, node, job_id, session_id, spec_version, runtime, runtime_version, base_image, image_digest, policy_hash,
+  trust_level, interactive, resume_from_seq, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, phase, outcome, message,
+  exit_code, last_seq, resource_usage, cancel_requested_at, created_at, estimated_start_at, started_at, finished_at, request_id
+FROM run FORCE INDEX (run_owner) WHERE tenant = ? AND user_id = ? AND workspace_id = ? AND face = 'runs' ORDER BY id DESC LIMIT ?;
+
+-- name: WORKSPACE_RUN_COUNT
+SELECT COUNT(*) FROM (SELECT 1 FROM run FORCE INDEX (run_owner) WHERE tenant = ? AND user_id = ? AND workspace_id = ? AND face = 'runs'
+LIMIT ?) AS found;
+
 -- Sandboxes. Lock order: tenant, job, sandbox, operation.
 
 -- name: SANDBOX_INSERT

@@ -88,6 +88,8 @@ void op_run_announce(struct handler_context *context, const char *id);
 int op_run_create(struct handler_context *context, const struct principal *caller,
 		  struct run_create *request, struct run_created *out, struct err *e);
 
+/* Reads a row of RUN_GET's columns. */
+int op_run_read(const struct store *db, struct run_row *row, struct err *e);
 /* Keeps a row of RUN_GET's columns, from `base` on, for the request's first op_run_get. */
 void op_run_keep(struct handler_context *context, unsigned int base);
 int op_run_get(struct handler_context *context, const struct principal *caller, const char *id,

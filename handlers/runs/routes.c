@@ -56,6 +56,10 @@ const struct route runs_routes[] = {
     {"DELETE", "/internal/render/{node}/session/{id}", ACCESS_SELF, sessions_render, &face_runs,
      false},
     {"GET", BASE "/runtimes", ACCESS_KEY, runs_runtimes, &face_runs, false},
+    {"GET", BASE "/admin/runs", ACCESS_KEY, runs_admin_list, &face_runs, false},
+    {"GET", BASE "/admin/runs/{id}", ACCESS_KEY, runs_admin_get, &face_runs, true},
+    {"GET", BASE "/admin/idempotency", ACCESS_KEY, runs_admin_idempotency, &face_runs, false},
+    {"GET", BASE "/admin/usage", ACCESS_KEY, runs_admin_usage, &face_runs, false},
     {"GET", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
     {"POST", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
 };

@@ -92,7 +92,7 @@ static void bad_collation(char (*cells)[CELL_BYTES], unsigned int count)
 }
 
 /* What walks an index in its own order: one that sorts reads, and with FOR UPDATE locks, all that
- * there is. The parameters by kind: s text, n number. */
+ * there is. The parameters by kind: s text, n number, 0 NULL. */
 struct walk {
 	enum statement which;
 	const char *kinds;
@@ -111,6 +111,11 @@ static const struct walk walks[] = {
     {STMT_RUN_EXPIRED_ROWS, "nn", "run", "run_finished"},
     {STMT_ARTIFACT_EXPIRED, "nn", "run", "run_finished"},
     {STMT_RUN_LIST, "sssn", "run", "run_owner"},
+    {STMT_ADMIN_RUN_LIST_ASC, "000000000000000000nn", "run", "run_started"},
+    {STMT_ADMIN_RUN_LIST_DESC, "ss0000000000000000nn", "run", "run_started"},
+    {STMT_ADMIN_IDEM_LIST_ASC, "000000000000nn", "idempotency", "idempotency_expiry"},
+    {STMT_ADMIN_IDEM_LIST_DESC, "ss0000000000nn", "idempotency", "idempotency_expiry"},
+    {STMT_WORKSPACE_RUN_LIST, "sssn", "run", "run_owner"},
 };
 
 static const struct walk *walk;
@@ -155,16 +160,18 @@ static int fill(struct store *db, struct err *e)
 
 static void explain(struct store *db)
 {
-	char text[1000];
+	char text[4000];
 	char node[] = "n1";
 	long long number = 16;
-	MYSQL_BIND in[8];
+	MYSQL_BIND in[32];
 
 	memset(in, 0, sizeof(in));
 	for (size_t i = 0; walk->kinds[i] != '\0'; i++) {
 		bool is_text = walk->kinds[i] == 's';
 
-		in[i].buffer_type = is_text ? MYSQL_TYPE_STRING : MYSQL_TYPE_LONGLONG;
+		in[i].buffer_type = is_text                 ? MYSQL_TYPE_STRING
+				    : walk->kinds[i] == '0' ? MYSQL_TYPE_NULL
+							    : MYSQL_TYPE_LONGLONG;
 		in[i].buffer = is_text ? (void *)node : (void *)&number;
 		in[i].buffer_length = is_text ? 2 : sizeof(number);
 	}

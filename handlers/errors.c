@@ -14,6 +14,8 @@ const struct error_row error_rows[] = {
     {400, "invalid_request", "",
      "The request is not valid HTTP, not HTTPS, or not a WebSocket handshake where one is needed.",
      FIX},
+    {400, "invalid_source_label", "allowed",
+     "The diagnostics of a workspace know one source_label.", FIX},
     {400, "invalid_spec_version", "supported, provided", "This spec_version is not served.",
      "Use one of details.supported."},
     {401, "unauthorized", "close_code (stream)",

@@ -37,6 +37,9 @@ void admin_query_release(struct admin_query *q);
 void admin_query_page(struct admin_query *q, bool ascending, struct admin_page *out);
 /* NULL when it is absent. */
 const char *admin_query_text(struct admin_query *q, const char *name, size_t max_bytes);
+/* A whole number; *out stays when it is absent. */
+void admin_query_number(struct admin_query *q, const char *name, uint64_t lo, uint64_t hi,
+			uint64_t *out);
 /* One of a list, NULL at its end. */
 const char *admin_query_choice(struct admin_query *q, const char *name, const char *const *choices,
 			       const char *allowed);

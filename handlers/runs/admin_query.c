@@ -69,7 +69,8 @@ const char *admin_query_text(struct admin_query *q, const char *name, size_t max
 	return NULL;
 }
 
-static void number(struct admin_query *q, const char *name, uint64_t lo, uint64_t hi, uint64_t *out)
+void admin_query_number(struct admin_query *q, const char *name, uint64_t lo, uint64_t hi,
+			uint64_t *out)
 {
 	const char *text = admin_query_text(q, name, 64);
 	char allowed[64];
@@ -102,8 +103,8 @@ void admin_query_page(struct admin_query *q, bool ascending, struct admin_page *
 
 	memset(out, 0, sizeof(*out));
 	out->limit = 50;
-	number(q, "limit", 1, LIMIT_MAX, &out->limit);
-	number(q, "offset", 0, OFFSET_MAX, &out->offset);
+	admin_query_number(q, "limit", 1, LIMIT_MAX, &out->limit);
+	admin_query_number(q, "offset", 0, OFFSET_MAX, &out->offset);
 	sort = admin_query_choice(q, "sort", sorts, "asc, desc");
 	out->ascending = sort == NULL ? ascending : str_equal(sort, "asc");
 }

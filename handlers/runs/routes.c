@@ -60,6 +60,10 @@ const struct route runs_routes[] = {
     {"GET", BASE "/admin/runs/{id}", ACCESS_KEY, runs_admin_get, &face_runs, true},
     {"GET", BASE "/admin/idempotency", ACCESS_KEY, runs_admin_idempotency, &face_runs, false},
     {"GET", BASE "/admin/usage", ACCESS_KEY, runs_admin_usage, &face_runs, false},
+    {"GET", BASE "/admin/runtime-diagnostics", ACCESS_KEY, runs_admin_runtimes, &face_runs, false},
+    {"GET", BASE "/admin/operator-status", ACCESS_KEY, runs_admin_operator, &face_runs, false},
+    {"GET", BASE "/admin/macos-diagnostics", ACCESS_KEY, runs_admin_macos, &face_runs, false},
+    {"GET", BASE "/workspaces/{id}/diagnostics", ACCESS_KEY, runs_workspace, &face_runs, false},
     {"GET", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
     {"POST", "/internal/render/{node}/run/{id}", ACCESS_SELF, runs_render, &face_runs, false},
 };

@@ -46,4 +46,41 @@ def a_refusal_has_the_reasons_of_discovery():
         check.equal(details["suggested"], ["namespace"] if name in ("docker", "seatbelt", "worktree") else [], name)
 
 
+RUN_KEYS = {"id", "spec_version", "runtime", "runtime_version", "base_image", "image_digest", "policy_hash", "phase", "status_reason_code",
+            "status_reason_details", "exit_code", "created_at", "started_at", "finished_at", "message", "session_id", "persona_id",
+            "workspace_id", "workspace_group_id", "scope_snapshot_id"}
+
+
+@check.test
+def lists_have_these_members_and_no_others():
+    run = c.run(["sh", "-c", "echo hello; echo x > f"], workspace_id="e2e-admin", capture_patterns=["f"],
+                headers={"Idempotency-Key": "e2e-admin-%d" % os.getpid()})
+    listed = get("/admin/runs?workspace_id=e2e-admin&limit=1", c.ADMIN).json()
+    check.equal(set(listed), {"total", "limit", "offset", "has_more", "next_offset", "pagination", "items"})
+    check.equal(set(listed["items"][0]), RUN_KEYS | {"user_id"})
+    check.equal(listed["items"][0]["id"], run["id"])
+    one = get("/admin/runs/" + run["id"], c.ADMIN).json()
+    check.equal(set(one), RUN_KEYS | {"user_id", "resource_usage"})
+    check.equal(one["resource_usage"]["log_bytes"], 6)
+    mine = get("/workspaces/e2e-admin/diagnostics").json()
+    check.equal(set(mine), {"workspace_id", "source_label", "runtime", "admission", "runs", "links"})
+    check.equal(set(mine["runs"]["items"][0]), RUN_KEYS)
+    check.equal(mine["runs"]["items"][0]["id"], run["id"])
+    check.equal(get("/workspaces/e2e-admin/diagnostics", c.OTHER).json()["runs"]["total"], 0)
+    keys = get("/admin/idempotency?key=e2e-admin-%d" % os.getpid(), c.ADMIN).json()
+    check.equal(keys["total"], 1)
+    check.equal(set(keys["items"][0]), {"endpoint", "user_id", "key", "fingerprint", "object_id", "created_at"})
+    check.equal(keys["items"][0]["object_id"], run["id"])
+    usage = get("/admin/usage?user_id=" + one["user_id"], c.ADMIN).json()["items"]
+    check.equal(set(usage[0]), {"user_id", "runs_count", "log_bytes", "artifact_bytes"})
+    check.true(max(row["log_bytes"] for row in usage) >= 6 and max(row["artifact_bytes"] for row in usage) >= 2)
+
+
+@check.test
+def a_user_is_no_administrator():
+    for path in ("runs", "idempotency", "usage", "runtime-diagnostics", "operator-status", "macos-diagnostics", "runs/x"):
+        check.equal(get("/admin/" + path).status, 403, path)
+        check.equal(get("/admin/" + path, None).status, 401, path)
+
+
 check.main()

@@ -1,0 +1,1 @@
+DELETE FROM runtime_fact WHERE node = 'suites'

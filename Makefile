@@ -145,6 +145,7 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
 $(BUILD)/tests/unit/test_preflight: $(BUILD)/obj/runners/supervisor/preflight.o
 $(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o $(BUILD)/obj/runners/supervisor/retention.o
+$(BUILD)/tests/api/test_store_clean: $(BUILD)/obj/runners/supervisor/store_clean.o
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o
 $(BUILD)/tests/unit/test_timer: $(BUILD)/obj/runners/gate/timer.o
 $(BUILD)/tests/unit/test_timer: CORE_LIBS += -lev
@@ -155,7 +156,7 @@ $(BUILD)/tests/unit/test_cgroup: $(BUILD)/obj/runners/exec/cgroup_probe.o $(BUIL
 $(BUILD)/tests/unit/test_cgroup: private LDFLAGS += -Wl,--wrap=write,--wrap=mkdir,--wrap=mkdirat,--wrap=rmdir,--wrap=unlinkat
 $(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
 $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \
-	$(BUILD)/tests/api/test_suites $(BUILD)/tests/api/test_trace: $(BUILD)/obj/fcgi/router.o
+	$(BUILD)/tests/api/test_suites $(BUILD)/tests/api/test_trace $(BUILD)/tests/api/test_admin_store: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
 $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)

@@ -8,6 +8,9 @@
 
 /* By status, then by code. */
 const struct error_row error_rows[] = {
+    {400, "image_store_cleanup_confirmation_required", "",
+     "A cleanup that removes all that is planned was not confirmed.",
+     "Send confirm_all true, or action_types or run_ids."},
     {400, "invalid_json", "",
      "The body is no JSON object: syntax, encoding, depth, a duplicate key, bytes behind it.", FIX},
     {400, "invalid_path", "", "A path has an empty, \".\" or \"..\" segment or a NUL.", FIX},
@@ -88,6 +91,11 @@ const struct error_row error_rows[] = {
     {502, "outcome_unknown", "id, where it is known",
      "The connection to the service broke behind the start: the request may have had its effect.",
      "Read the object, or repeat only with the same Idempotency-Key."},
+    {503, "image_store_cleanup_unavailable", "reasons",
+     "The runner of the host is away or could not look after its stores.",
+     "See that the runner is up, then ask again."},
+    {503, "macos_virtualization_helper_unavailable", "",
+     "There is no helper for Macs on this host. Nothing was changed.", "Retrying does not help."},
     {503, "runtime_unavailable", "runtime, available, suggested, reasons",
      "This host cannot run the asked runtime.",
      "Use one of details.suggested. Retrying does not help."},

@@ -318,6 +318,17 @@ SELECT host FROM runtime_fact WHERE node = ? AND runtime = 'image_store' AND che
 INSERT INTO runtime_fact (node, runtime, available, reasons, host, checked_at) VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE available = VALUES(available), reasons = VALUES(reasons), host = VALUES(host), checked_at = UTC_TIMESTAMP(6);
 
+-- Operations on a host's stores.
+
+-- name: OPERATION_STORE
+SELECT kind, tenant, user_id, node, state, error, result FROM operation WHERE id = ?;
+
+-- name: JOB_OF_OBJECT
+SELECT 1 FROM job WHERE object_id = ? LIMIT 1;
+
+-- name: RUNNER_LIVES
+SELECT 1 FROM runner WHERE node = ? AND beat_at > UTC_TIMESTAMP(6) - INTERVAL ? SECOND LIMIT 1;
+
 -- name: STORE_MODE
 SELECT variable_value FROM information_schema.global_variables WHERE variable_name = 'WSREP_ON';
 

@@ -3,6 +3,7 @@
 
 #include "handlers/reply.h"
 #include "handlers/runs/codec.h"
+#include "handlers/runs/common.h"
 #include "runners/base/limits.h"
 #include "runners/base/mem.h"
 #include "runners/base/num.h"
@@ -135,19 +136,13 @@ const char *admin_query_tenant(struct admin_query *q, const struct principal *ca
 
 bool admin_query_fits(struct admin_query *q, struct http_response *response)
 {
-	json_t *details;
-
 	if (!q->no_memory && !problems_any(&q->problems))
 		return true;
-	details = json_object();
-	if (q->no_memory || q->problems.failed ||
-	    json_object_set(details, "fields", q->problems.list) != 0) {
-		json_decref(details);
+	if (q->no_memory)
 		reply_no_memory(response, &face_runs);
-	} else {
-		reply_fail(response, &face_runs, 422, "validation_error",
-			   "The query has wrong values.", details);
-	}
+	else
+		runs_fail_fields(response, 422, "validation_error", "The query has wrong values.",
+				 &q->problems);
 	return false;
 }
 

@@ -25,6 +25,8 @@ json_t *diagnostics_macos(const struct policy *policy, const json_t *rows, const
 /* Its parts that others need too. */
 json_t *diagnostics_helper(void);
 json_t *diagnostics_image_store(const struct policy *policy, const json_t *seen);
+/* An item of the store as the runner found it, with the members that only Macs fill. */
+json_t *diagnostics_store_item(const json_t *item);
 /* From a reconciliation and the number of candidates. */
 json_t *diagnostics_recovery(const json_t *reconciliation, int64_t gc_candidates);
 

@@ -113,9 +113,43 @@ static json_int_t count_of(const json_t *object, const char *name)
 	return count < 0 ? 0 : count;
 }
 
+json_t *diagnostics_store_item(const json_t *item)
+{
+	static const char *const kept[] = {"run_id", "run_manifest_path", "run_manifest_present",
+					   "gc_reason", "gc_path"};
+	json_t *out = json_pack("{s:n, s:n, s:n, s:n}", "template_id", "matched_vm_id",
+				"matched_reconciliation_status", "matched_reconciliation_reason");
+	int bad = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+		json_t *value = json_object_get(item, kept[i]);
+
+		bad |= value == NULL ? json_object_set_new(out, kept[i], json_null())
+				     : json_object_set(out, kept[i], value);
+	}
+	if (bad == 0)
+		return out;
+	json_decref(out);
+	return NULL;
+}
+
+static json_t *store_items(const json_t *seen)
+{
+	const json_t *from = json_object_get(seen, "items");
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < json_array_size(from); i++) {
+		if (json_array_append_new(list, diagnostics_store_item(json_array_get(from, i))) ==
+		    0)
+			continue;
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
 json_t *diagnostics_image_store(const struct policy *policy, const json_t *seen)
 {
-	json_t *items = json_object_get(seen, "items");
 	scope_json json_t *list = templates(policy);
 	json_t *reasons = seen == NULL ? json_pack("[s]", "image_store_unavailable") : json_array();
 
@@ -123,8 +157,7 @@ json_t *diagnostics_image_store(const struct policy *policy, const json_t *seen)
 			 "images", "registered_templates", (json_int_t)json_array_size(list),
 			 "run_manifests", count_of(seen, "run_manifests"), "gc_candidates",
 			 count_of(seen, "gc_candidates"), "templates", list, "items",
-			 json_is_array(items) ? json_incref(items) : json_array(), "reasons",
-			 reasons);
+			 store_items(seen), "reasons", reasons);
 }
 
 /* --- recovery -------------------------------------------------------------------------------- */

@@ -42,6 +42,8 @@ static const char *const kind_names[JOB_KIND__MAX] = {
     [JOB_START] = "start",
     [JOB_STOP] = "stop",
     [JOB_DELETE] = "delete",
+    [JOB_STORE_PLAN] = "store_plan",
+    [JOB_STORE_CLEANUP] = "store_cleanup",
     [JOB_UPLOAD] = "upload",
     [JOB_SNAPSHOT] = "snapshot",
     [JOB_RESTORE] = "restore",
@@ -146,6 +148,11 @@ int job_kind_parse(const char *name, enum job_kind *out)
 bool job_kind_is_operation(enum job_kind kind)
 {
 	return kind > JOB_EXEC && kind < JOB_KIND__MAX;
+}
+
+bool job_kind_is_store(enum job_kind kind)
+{
+	return kind == JOB_STORE_PLAN || kind == JOB_STORE_CLEANUP;
 }
 
 bool job_kind_is_session(enum job_kind kind)

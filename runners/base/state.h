@@ -27,6 +27,9 @@ enum job_kind {
 	JOB_START,
 	JOB_STOP,
 	JOB_DELETE,
+	/* of the host's stores */
+	JOB_STORE_PLAN,
+	JOB_STORE_CLEANUP,
 	/* of sessions */
 	JOB_UPLOAD,
 	JOB_SNAPSHOT,
@@ -69,6 +72,8 @@ const char *job_kind_name(enum job_kind kind);
 int job_kind_parse(const char *name, enum job_kind *out);
 /* All but run and exec: their object is an operation. */
 bool job_kind_is_operation(enum job_kind kind);
+/* Of the host's own stores: neither sandbox nor session is concerned. */
+bool job_kind_is_store(enum job_kind kind);
 /* They act on a session. */
 bool job_kind_is_session(enum job_kind kind);
 const char *sandbox_state_name(enum sandbox_state state);

@@ -5,6 +5,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/supervisor/preflight.h"
+#include "runners/supervisor/store_clean.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,10 @@
 /* A cordon-box that does not answer for so long is away: a restart is no news. */
 #define BOX_AWAY_US (75 * CLOCK_US_PER_S)
 #define AGAIN_US    (2 * CLOCK_US_PER_S)
+#define SCAN_US     (600 * CLOCK_US_PER_S)
+/* Of what a look at the stores found, so many are told without being asked. */
+#define SEEN_ITEMS   100
+#define RESULT_BYTES (4U << 20)
 
 struct house_job {
 	struct house_job *next;
@@ -34,7 +39,9 @@ struct house {
 	struct store *db;
 	struct preflight preflight;
 	int64_t next_look_us;
+	int64_t next_scan_us;
 	bool was_down;
+	bool left; /* a job was not finished */
 };
 
 void house_box(struct house *house, const struct box_reply *reply)
@@ -96,36 +103,143 @@ static void look(struct house *house, const struct preflight_box *box)
 	house->next_look_us = clock_monotonic_us() + (down ? AGAIN_US : HOUSE_LOOK_US);
 }
 
-/* Under the lock. */
-static bool is_due(const struct house *house, int64_t now)
+static bool stopped(void *arg)
 {
-	return house->look || now >= house->next_look_us;
-}
-
-/* Waits; false: stop. *out_job is the caller's, NULL: look at the host. */
-static bool next_work(struct house *house, struct house_job **out_job, struct preflight_box *box)
-{
-	bool go_on;
-	int64_t now;
+	struct house *house = arg;
+	bool stop;
 
 	(void)pthread_mutex_lock(&house->lock);
-	for (;;) {
-		struct timespec until;
+	stop = house->stop;
+	(void)pthread_mutex_unlock(&house->lock);
+	return stop;
+}
 
-		now = clock_monotonic_us();
-		if (house->stop || house->queue != NULL || is_due(house, now))
-			break;
-		until.tv_sec = (time_t)(house->next_look_us / CLOCK_US_PER_S);
-		until.tv_nsec = (long)(house->next_look_us % CLOCK_US_PER_S) * 1000;
+/* What the stores hold, for those who only want to look; it costs a file and a query per 32 runs.
+ */
+static void scan(struct house *house)
+{
+	struct store_clean want = {
+	    .policy = house->policy, .db = house->db, .stopped = stopped, .arg = house};
+	struct err e = ERR_INIT;
+	scope_json json_t *found = store_clean(&want, &e);
+	json_t *items = json_object_get(found, "items");
+	scope_json json_t *facts = NULL;
+
+	house->next_scan_us = clock_monotonic_us() + SCAN_US;
+	while (json_array_size(items) > SEEN_ITEMS)
+		(void)json_array_remove(items, json_array_size(items) - 1);
+	if (found != NULL)
+		facts = json_pack("{s:{s:b, s:[], s:O}}", "image_store", "available", 1, "reasons",
+				  "host", found);
+	if (facts != NULL && preflight_write(house->db, house->policy->node, facts, &e) == 0)
+		return;
+	if (!stopped(house))
+		log_err(LOG_WARNING, "stores", &e, "%s", "");
+	house->next_scan_us = clock_monotonic_us() + HOUSE_LOOK_US;
+}
+
+/* {action_types, run_ids}: null or a list; anything else is a fault of ours and fits nothing. */
+static const json_t *filter(const json_t *spec, const char *name, const json_t *nothing)
+{
+	const json_t *list = json_object_get(spec, name);
+
+	if (json_is_null(list))
+		return NULL;
+	return json_is_array(list) ? list : nothing;
+}
+
+static char *clean(struct house *house, const struct jobs_event *event, struct err *e)
+{
+	scope_json json_t *spec = NULL;
+	scope_json json_t *nothing = json_array();
+	scope_json json_t *found = NULL;
+	scope_buf struct buf text = BUF_NONE;
+	struct store_clean want = {.policy = house->policy,
+				   .db = house->db,
+				   .remove = event->claim.kind == JOB_STORE_CLEANUP,
+				   .stopped = stopped,
+				   .arg = house};
+	size_t length;
+
+	buf_init(&text, RESULT_BYTES);
+	if (json_parse(event->spec, event->spec_length, &spec, e) != 0)
+		return NULL;
+	if (nothing == NULL) {
+		(void)err_set(e, ERR_NOMEM, 0, "store");
+		return NULL;
+	}
+	want.action_types = filter(spec, "action_types", nothing);
+	want.run_ids = filter(spec, "run_ids", nothing);
+	found = store_clean(&want, e);
+	if (found == NULL || json_write(&text, found, e) != 0)
+		return NULL;
+	return buf_steal(&text, &length);
+}
+
+static void serve(struct house *house, const struct jobs_event *event)
+{
+	struct run_result *result = mem_zalloc(1, sizeof(*result));
+	struct err e = ERR_INIT;
+
+	log_event(LOG_INFO, "operation_claimed", "req=%s operation=%s kind=%s",
+		  event->claim.request_id, event->claim.run_id, job_kind_name(event->claim.kind));
+	if (result == NULL) {
+		log_event(LOG_ERROR, "end_lost", "operation=%s reason=memory", event->claim.run_id);
+		return;
+	}
+	result->claim = event->claim;
+	result->result = clean(house, event, &e);
+	if (result->result == NULL && stopped(house)) {
+		run_result_free(result); /* the next runner does it */
+		house->left = true;
+		return;
+	}
+	if (result->result == NULL)
+		log_err(LOG_ERROR, "stores", &e, "operation=%s", event->claim.run_id);
+	result->phase = result->result == NULL ? RUN_FAILED : RUN_COMPLETED;
+	(void)snprintf(result->message, sizeof(result->message), "%s",
+		       result->result == NULL ? "store_unavailable" : "");
+	jobs_end(house->jobs, result);
+	house->next_scan_us = 0;
+}
+
+enum work { WORK_NONE, WORK_LOOK, WORK_JOB, WORK_SCAN };
+
+/* What is first; under the lock. A look at the host is short, so it goes before a job. */
+static enum work choose(const struct house *house, int64_t now)
+{
+	if (house->look || now >= house->next_look_us)
+		return WORK_LOOK;
+	if (house->queue != NULL)
+		return WORK_JOB;
+	return now >= house->next_scan_us ? WORK_SCAN : WORK_NONE;
+}
+
+/* Waits for work; false: stop. *out_job is the caller's. */
+static bool next_work(struct house *house, enum work *out, struct house_job **out_job,
+		      struct preflight_box *box)
+{
+	int64_t now = clock_monotonic_us();
+	bool go_on;
+
+	(void)pthread_mutex_lock(&house->lock);
+	while (!house->stop && (*out = choose(house, now)) == WORK_NONE) {
+		int64_t due = house->next_look_us < house->next_scan_us ? house->next_look_us
+									: house->next_scan_us;
+		struct timespec until = {
+		    .tv_sec = (time_t)(due / CLOCK_US_PER_S),
+		    .tv_nsec = (long)(due % CLOCK_US_PER_S) * 1000,
+		};
+
 		(void)pthread_cond_timedwait(&house->wake, &house->lock, &until);
+		now = clock_monotonic_us();
 	}
 	go_on = !house->stop;
 	*out_job = NULL;
-	if (!is_due(house, now)) {
+	if (go_on && *out == WORK_JOB) {
 		*out_job = house->queue;
-		if (house->queue != NULL)
-			house->queue = house->queue->next;
-	} else {
+		house->queue = house->queue->next;
+	} else if (go_on && *out == WORK_LOOK) {
 		house->look = false;
 	}
 	if (now - house->box_us > BOX_AWAY_US) {
@@ -142,14 +256,18 @@ static void *run_thread(void *arg)
 	struct house *house = arg;
 	struct preflight_box box;
 	struct house_job *job;
+	enum work work;
 
-	while (next_work(house, &job, &box)) {
-		if (job == NULL) {
+	while (next_work(house, &work, &job, &box)) {
+		if (work == WORK_LOOK) {
 			look(house, &box);
-			continue;
+		} else if (work == WORK_SCAN) {
+			scan(house);
+		} else {
+			serve(house, &job->event);
+			mem_free(job->event.spec);
+			mem_free(job);
 		}
-		mem_free(job->event.spec);
-		mem_free(job);
 	}
 	return NULL;
 }
@@ -180,9 +298,10 @@ int house_start(const struct policy *policy, struct jobs *jobs, struct house **o
 	return 0;
 }
 
-void house_stop(struct house *house, int64_t wait_us)
+bool house_stop(struct house *house, int64_t wait_us)
 {
 	struct timespec when;
+	bool left;
 
 	(void)pthread_mutex_lock(&house->lock);
 	house->stop = true;
@@ -192,8 +311,9 @@ void house_stop(struct house *house, int64_t wait_us)
 	when.tv_sec += (time_t)(wait_us / CLOCK_US_PER_S) + 1;
 	if (pthread_timedjoin_np(house->thread, NULL, &when) != 0) {
 		log_event(LOG_WARNING, "house_left", "%s", "");
-		return;
+		return true;
 	}
+	left = house->queue != NULL || house->left;
 	while (house->queue != NULL) {
 		struct house_job *job = house->queue;
 
@@ -203,4 +323,5 @@ void house_stop(struct house *house, int64_t wait_us)
 	}
 	store_close(house->db);
 	mem_free(house);
+	return left;
 }

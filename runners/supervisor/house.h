@@ -18,8 +18,9 @@
 struct house;
 
 int house_start(const struct policy *policy, struct jobs *jobs, struct house **out, struct err *e);
-/* Waits for the end of the thread for that long; it is left behind then. */
-void house_stop(struct house *house, int64_t wait_us);
+/* Waits for the end of the thread for that long; it is left behind then. True: claims are left for
+ * the next runner. */
+bool house_stop(struct house *house, int64_t wait_us);
 /* The answer to BOX_PROBE. */
 void house_box(struct house *house, const struct box_reply *reply);
 /* An operation on the stores; takes event->spec. */

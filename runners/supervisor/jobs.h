@@ -54,7 +54,8 @@ struct run_result {
 	int64_t exit_code;
 	uint64_t last_seq;
 	char *usage;  /* JSON text, mem */
-	char *result; /* of a command in a sandbox: JSON text, mem; NULL if none */
+	char *result; /* of a command in a sandbox, of an operation on the stores: JSON text,
+		       * mem; NULL if none */
 	uint64_t log_bytes;
 	uint64_t artifact_bytes;
 	struct ended_artifact *artifacts; /* mem; ordinal = index */

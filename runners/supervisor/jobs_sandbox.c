@@ -20,7 +20,7 @@ int jobs_operation_claimed(struct store *db, const struct claim *claim, struct e
 
 	if (store_exec(db, STMT_OPERATION_RUNNING, operation, 1, NULL, e) != 0)
 		return -1;
-	if (job_kind_is_session(claim->kind))
+	if (job_kind_is_store(claim->kind) || job_kind_is_session(claim->kind))
 		return 0;
 	return store_exec(db, STMT_SANDBOX_DURING, sandbox, ARRAY_LEN(sandbox), NULL, e);
 }
@@ -36,9 +36,15 @@ int jobs_operation_end(struct store *db, const struct run_result *r, struct err 
 	struct store_value operation[] = {
 	    SV_TEXT(operation_state_name(good ? OPERATION_SUCCEEDED : OPERATION_FAILED)),
 	    SV_TEXT(error), SV_TEXT(r->claim.run_id)};
-	int got;
+	struct store_value result[] = {SV_TEXT(r->result), SV_TEXT(r->claim.run_id)};
+	int got = 0;
 
-	if (good && r->claim.kind == JOB_START)
+	if (r->result != NULL &&
+	    store_exec(db, STMT_OPERATION_RESULT_SET, result, ARRAY_LEN(result), NULL, e) != 0)
+		return -1;
+	if (job_kind_is_store(r->claim.kind))
+		got = 0;
+	else if (good && r->claim.kind == JOB_START)
 		got = store_exec(db, STMT_SANDBOX_STARTED, started, 1, NULL, e);
 	else
 		got = store_exec(db, STMT_SANDBOX_ENDED, ended, ARRAY_LEN(ended), NULL, e);

@@ -309,7 +309,9 @@ static void expire(struct supervisor *sup, const char *run_id)
 
 static void begin_operation(struct supervisor *sup, struct jobs_event *event)
 {
-	if (job_kind_is_session(event->claim.kind))
+	if (job_kind_is_store(event->claim.kind))
+		house_take(sup->house, event);
+	else if (job_kind_is_session(event->claim.kind))
 		session_op_begin(sup, event);
 	else
 		sandbox_op_begin(sup, event);
@@ -523,6 +525,7 @@ int main(int argc, char **argv)
 	scope_close int lock_fd = -1;
 	struct err e = ERR_INIT;
 	int status;
+	bool left;
 
 	if (program_start(&info, argc, argv, &options, &policy, &status) != 0)
 		return status;
@@ -543,9 +546,9 @@ int main(int argc, char **argv)
 		  (long long)policy->runner.concurrency);
 	while (turn(&sup))
 		;
-	house_stop(sup.house, SAVE_WAIT_US);
+	left = house_stop(sup.house, SAVE_WAIT_US);
 	if (!sup.outlawed)
-		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0);
+		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0 || left);
 	sandboxes_free(&sup);
 	sessions_free(&sup);
 	boxclient_release(&sup.box);

@@ -24,7 +24,7 @@
 #include <fcntl.h>
 
 #define SUITES     "tests/suites"
-#define CASES_MAX  500
+#define CASES_MAX  2000
 #define NODE       "suites"
 #define TENANT     "suites-t"
 #define WORD_COUNT 8
@@ -410,6 +410,7 @@ int main(int argc, char **argv)
 		tests[i] = (struct test){cases[i].face, cases[i].name, test_next};
 	(void)argc;
 	status = test_main(1, argv, tests, case_count);
+	api_sql(api.db, "DELETE FROM runner WHERE node = '" NODE "'");
 	api_sql(api.db, "DELETE FROM runtime_fact WHERE node = '" NODE "'");
 	api_forget(api.db, TENANT);
 	api_close(&api);

@@ -639,6 +639,8 @@ static void test_sandbox_names(void)
 		CU_ASSERT_EQUAL(job_kind_parse(job_kind_name((enum job_kind)i), &kind), 0);
 		CU_ASSERT_EQUAL(kind, (enum job_kind)i);
 		CU_ASSERT_EQUAL(job_kind_is_operation(kind), i >= JOB_START);
+		CU_ASSERT_EQUAL(job_kind_is_store(kind),
+				kind == JOB_STORE_PLAN || kind == JOB_STORE_CLEANUP);
 	}
 	CU_ASSERT_EQUAL(sandbox_state_parse("Running", &state), -1);
 	CU_ASSERT_EQUAL(operation_state_parse("", &operation), -1);

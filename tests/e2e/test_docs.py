@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import check  # noqa: E402
 import cordon as c  # noqa: E402,F401
 
-PASTED = ("docs/quick-start.md", "docs/faces/runs.md", "docs/faces/fleet.md")
+PASTED = ("docs/quick-start.md", "docs/faces/runs.md", "docs/faces/fleet.md", "docs/faces/runs-admin.md")
 
 
 def read(name):
@@ -54,6 +54,18 @@ def face_fleet():
     for word in ('"status":"running"', '"stdout":"4\\nhello\\n"' if os.cpu_count() >= 4 else '\\nhello\\n"', '"exitCode":3', '"status":"stopped"',
                  '"stdout":"hello\\n"', '"sandboxes":[', '"outcome":"destroyed"'):
         check.has(out, word)
+
+
+@check.test
+def face_runs_admin():
+    out = paste(PASTED[3])
+    for word in ('"name": "namespace"', '"available": true', '"store":{"mode":"mariadb","healthy":true}', '"my notes"', '"state":"available"',
+                 '"pagination"', '"mode": "offset"', '"cpu_time_ms"', '"user_id"', '"ready": 1', '"vz_recovery_unavailable"', '"planned_actions"',
+                 "image_store_cleanup_confirmation_required", "macos_virtualization_helper_unavailable"):
+        check.has(out, word)
+    lines = out.splitlines()
+    check.has(lines, '"degraded"', "the operators' status")
+    check.has(lines, "true", "a dry run is the default")
 
 
 @check.test

@@ -29,7 +29,7 @@ static void test_texts(void)
 	buf_init(&text, 1U << 16);
 	errors_list(&text);
 	CU_ASSERT(buf_ok(&text));
-	CU_ASSERT(str_starts(buf_text(&text), "400 invalid_json\n"));
+	CU_ASSERT(str_starts(buf_text(&text), "400 image_store_cleanup_confirmation_required\n"));
 	buf_reset(&text);
 	errors_doc(&text);
 	CU_ASSERT(buf_ok(&text));

@@ -14,13 +14,15 @@ S, I, U, D = "SELECT", "INSERT", "UPDATE", "DELETE"
 TABLES = {
     "cordon-web": {
         "schema_migration": {S}, "tenant": {S, U}, "api_key": {S}, "runner": {S}, "job": {S, I, U, D}, "run": {S, I, U}, "artifact": {S},
-        "artifact_usage": {S}, "idempotency": {S, I, D}, "run_trace": {S}, "sandbox": {S, I, U}, "operation": {S, I}, "runtime_fact": {S}},
+        "artifact_usage": {S}, "idempotency": {S, I, D}, "run_trace": {S}, "sandbox": {S, I, U}, "operation": {S, I}, "runtime_fact": {S},
+        "session": {S, I, U}, "snapshot": {S, D}, "session_run": {S, I}},
     "cordon-gate": {
         "api_key": {S}, "runner": {S, D}, "job": {S, U, D}, "run": {S, U}, "idempotency": {S, D}, "run_trace": {S, I, U}, "sandbox": {S, U},
-        "operation": {S, U}},
+        "operation": {S, U}, "session": {S, U}},
     "cordon-run": {
         "runner": {S, I, U, D}, "job": {S, I, U, D}, "run": {S, U, D}, "artifact": {S, I, D}, "artifact_usage": {S, I, U}, "run_trace": {S, D},
-        "sandbox": {S, U, D}, "operation": {S, I, U, D}, "runtime_fact": {S, I, U}},
+        "sandbox": {S, U, D}, "operation": {S, I, U, D}, "runtime_fact": {S, I, U},
+        "session": {S, I, U, D}, "snapshot": {S, I, U, D}, "session_run": {S, D}},
 }
 PROCEDURES = {"cordon-web": {"run_accept"}, "cordon-gate": set(), "cordon-run": {"run_claim", "run_end"}}
 

@@ -83,6 +83,7 @@ void api_open(struct api *api, const char *node)
 
 void api_close(struct api *api)
 {
+	mem_free(api->context.run);
 	notifier_release(&api->to_gate);
 	notifier_release(&api->to_runner);
 	store_close(api->db);

@@ -24,6 +24,7 @@ GRANT SELECT, DELETE ON idempotency TO 'cordon-gate'@'localhost';
 GRANT SELECT, INSERT, UPDATE ON run_trace TO 'cordon-gate'@'localhost';
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON runner TO 'cordon-run'@'localhost';
+GRANT SELECT, UPDATE ON tenant TO 'cordon-run'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON job TO 'cordon-run'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON run TO 'cordon-run'@'localhost';
 GRANT SELECT, INSERT, DELETE ON artifact TO 'cordon-run'@'localhost';

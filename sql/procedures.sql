@@ -16,6 +16,7 @@ CREATE OR REPLACE PROCEDURE run_accept(
 BEGIN
   DECLARE v_tenant VARBINARY(64);
   DECLARE v_waiting BIGINT DEFAULT 0;
+  DECLARE v_run_us BIGINT DEFAULT p_wait_us;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
   START TRANSACTION;
   SELECT id INTO v_tenant FROM tenant WHERE id = p_tenant FOR UPDATE;
@@ -23,6 +24,9 @@ BEGIN
   IF p_sandbox IS NULL THEN
     SELECT COUNT(*) INTO v_waiting FROM (SELECT 1 FROM job WHERE node = p_node AND state = 'queued' LIMIT p_most) AS waiting;
     IF v_waiting >= p_most THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the queue is full'; END IF;
+    IF v_waiting > 0 THEN
+      SELECT COALESCE(NULLIF(MAX(run_us DIV places), 0), p_wait_us) INTO v_run_us FROM runner WHERE node = p_node;
+    END IF;
   END IF;
   INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, rank, state, spec, request_id, created_at, expires_at)
   VALUES (IF(p_sandbox IS NULL, 'run', 'exec'), 'run', p_id, p_tenant, p_user, p_node, IF(p_sandbox IS NULL, 0, -1), 'queued', p_spec, p_request, UTC_TIMESTAMP(6),
@@ -33,7 +37,7 @@ BEGIN
   VALUES (p_id, p_face, p_tenant, p_user, p_key, p_node, LAST_INSERT_ID(), p_request, p_session, p_version, p_runtime, p_runtime_version,
     p_image, p_digest, p_policy, p_trust, p_network, p_interactive, p_resume, p_persona, p_workspace, p_group, p_scope, p_trace, p_sandbox,
     'queued',
-    UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL (v_waiting * p_wait_us) MICROSECOND);
+    UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL (v_waiting * v_run_us) MICROSECOND);
   COMMIT;
 END
 //

@@ -42,11 +42,11 @@ INSERT IGNORE INTO tenant (id, created_at) VALUES (?, UTC_TIMESTAMP(6));
 -- name: TENANT_LOCK
 SELECT id FROM tenant WHERE id = ? FOR UPDATE;
 
--- The lock, and how many jobs wait (a count without locks).
+-- The lock, how many jobs wait (a count without locks), and in how many microseconds one of them ends on this node.
 
 -- name: TENANT_LOCK_COUNT
-SELECT id, (SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT ?) AS waiting) FROM tenant
-WHERE id = ? FOR UPDATE;
+SELECT id, (SELECT COUNT(*) FROM (SELECT 1 FROM job WHERE node = ? AND state IN ('queued', 'parked') LIMIT ?) AS waiting),
+  (SELECT MAX(run_us DIV places) FROM runner WHERE node = ?) FROM tenant WHERE id = ? FOR UPDATE;
 
 -- name: IDEM_FIND
 SELECT fingerprint, object_id, created_at, expires_at <= UTC_TIMESTAMP(6) FROM idempotency
@@ -64,19 +64,46 @@ SELECT endpoint, tenant, user_id, idem_key FROM idempotency WHERE expires_at <= 
 ORDER BY expires_at LIMIT 200 FOR UPDATE SKIP LOCKED;
 
 -- name: QUEUE_COUNT_USER
-SELECT COUNT(*) FROM job WHERE node = ? AND state = 'queued' AND tenant = ? AND user_id = ?;
+SELECT COUNT(*) FROM job WHERE node = ? AND state IN ('queued', 'parked') AND tenant = ? AND user_id = ?;
 
 -- name: QUEUE_COUNT_PERSONA
-SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'parked') AND job.tenant = ?
   AND job.user_id = ? AND run.persona_id = ?;
 
 -- name: QUEUE_COUNT_WORKSPACE
-SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'parked') AND job.tenant = ?
   AND job.user_id = ? AND run.workspace_id = ?;
 
 -- name: QUEUE_COUNT_GROUP
-SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'queued' AND job.tenant = ?
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'parked') AND job.tenant = ?
   AND job.user_id = ? AND run.workspace_group_id = ?;
+
+-- Runs that are started or may start: limits of active runs.
+
+-- name: ACTIVE_COUNT_USER
+SELECT COUNT(*) FROM job WHERE node = ? AND state IN ('queued', 'claimed') AND kind = 'run' AND tenant = ? AND user_id = ?;
+
+-- name: ACTIVE_COUNT_PERSONA
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'claimed') AND job.kind = 'run' AND job.tenant = ?
+  AND job.user_id = ? AND run.persona_id = ?;
+
+-- name: ACTIVE_COUNT_WORKSPACE
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'claimed') AND job.kind = 'run' AND job.tenant = ?
+  AND job.user_id = ? AND run.workspace_id = ?;
+
+-- name: ACTIVE_COUNT_GROUP
+SELECT COUNT(*) FROM job JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state IN ('queued', 'claimed') AND job.kind = 'run' AND job.tenant = ?
+  AND job.user_id = ? AND run.workspace_group_id = ?;
+
+-- name: PARKED_LIST
+SELECT job.id, job.tenant, job.user_id, run.persona_id, run.workspace_id, run.workspace_group_id FROM job FORCE INDEX (job_claim)
+JOIN run ON run.id = job.object_id WHERE job.node = ? AND job.state = 'parked' ORDER BY job.rank, job.id LIMIT ?;
+
+-- name: JOB_PARK
+UPDATE job SET state = 'parked' WHERE id = ? AND state = 'queued';
+
+-- name: JOB_UNPARK
+UPDATE job SET state = 'queued' WHERE id = ? AND state = 'parked';
 
 -- name: RUN_JOB_EXISTS
 SELECT 1 FROM run JOIN job ON job.id = run.job_id WHERE run.id = ?;
@@ -228,11 +255,11 @@ UPDATE job SET state = 'queued', claim_owner = NULL, claim_token = NULL, claimed
 DELETE FROM job WHERE id = ?;
 
 -- name: JOB_EXPIRED
-SELECT id, object_id FROM job FORCE INDEX (job_expiry) WHERE state = 'queued' AND expires_at <= UTC_TIMESTAMP(6)
+SELECT id, object_id FROM job FORCE INDEX (job_expiry) WHERE state = ? AND expires_at <= UTC_TIMESTAMP(6)
 ORDER BY expires_at LIMIT 100;
 
 -- name: JOB_EXPIRED_LOCK
-SELECT 1 FROM job WHERE id = ? AND state = 'queued' AND expires_at <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED;
+SELECT 1 FROM job WHERE id = ? AND state IN ('queued', 'parked') AND expires_at <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED;
 
 -- name: JOB_OF_OWNER
 SELECT id, object_id FROM job WHERE claim_owner = ? ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED;
@@ -245,10 +272,10 @@ ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED;
 SELECT 1 FROM job WHERE node = ? AND state = 'queued' LIMIT 1;
 
 -- name: RUNNER_INSERT
-INSERT INTO runner (instance, node, beat, boot_id, started_at, beat_at) VALUES (?, ?, 0, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
+INSERT INTO runner (instance, node, beat, boot_id, places, started_at, beat_at) VALUES (?, ?, 0, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6));
 
 -- name: RUNNER_BEAT
-UPDATE runner SET beat = beat + 1, beat_at = UTC_TIMESTAMP(6) WHERE instance = ?;
+UPDATE runner SET beat = beat + 1, beat_at = UTC_TIMESTAMP(6), run_us = ? WHERE instance = ?;
 
 -- name: RUNNER_LIST
 SELECT instance, node, beat, boot_id FROM runner ORDER BY instance LIMIT 1000;

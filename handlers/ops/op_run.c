@@ -7,6 +7,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/core/spool.h"
+#include "runners/core/store_park.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -195,6 +196,7 @@ struct create_work {
 	struct run_created *out;
 	const char *spec_text;
 	size_t spec_length;
+	int64_t run_us; /* in which one of the waiting runs starts */
 };
 
 /* 1: answered by an earlier request (out is filled), 0: the key is free, -1 error. */
@@ -338,7 +340,7 @@ static int insert_run(struct store *db, struct create_work *w, int64_t waiting, 
 	run[n++] = SV_TEXT(or_null(row->scope_snapshot_id));
 	run[n++] = SV_TEXT(or_null(trace));
 	run[n++] = SV_TEXT(is_in_sandbox(r) ? r->spec->sandbox : NULL);
-	run[n++] = SV_I64(waiting * policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS);
+	run[n++] = SV_I64(waiting * w->run_us);
 	return store_exec(db, STMT_RUN_INSERT, run, n, NULL, e);
 }
 
@@ -370,16 +372,40 @@ static int note_session_run(struct store *db, const struct run_create *r, struct
 		   : store_exec(db, STMT_SESSION_RUN_INSERT, in, ARRAY_LEN(in), NULL, e);
 }
 
+/* Over a limit of active runs it waits until one of them ends. */
+static int park_job(struct store *db, const struct create_work *w, uint64_t job, struct err *e)
+{
+	const struct run_row *row = &w->request->row;
+	const struct park_tags tags = {.tenant = w->caller->tenant,
+				       .user = w->caller->user,
+				       .persona = row->persona_id,
+				       .workspace = row->workspace_id,
+				       .group = row->workspace_group_id};
+	struct store_value id[] = {SV_I64((int64_t)job)};
+	int got;
+
+	if (is_in_sandbox(w->request) || !park_is_on(w->context->policy))
+		return 0;
+	/* it counts itself: so it is parked before, and let go where that is possible */
+	if (store_exec(db, STMT_JOB_PARK, id, 1, NULL, e) != 0)
+		return -1;
+	got = park_judge(db, w->context->policy, &tags, e);
+	if (got != 0)
+		return got < 0 ? -1 : 0;
+	return store_exec(db, STMT_JOB_UNPARK, id, 1, NULL, e);
+}
+
 static int create_body(struct store *db, void *arg, struct err *e)
 {
 	struct create_work *w = arg;
 	struct run_create *r = w->request;
 	const struct policy *policy = w->context->policy;
 	struct store_value tenant[] = {SV_TEXT(policy->node), SV_I64(policy->queue.max_length),
-				       SV_TEXT(w->caller->tenant)};
+				       SV_TEXT(policy->node), SV_TEXT(w->caller->tenant)};
 	const struct op_idem idem = {
 	    .endpoint = r->endpoint, .key = r->idempotency_key, .fingerprint = r->fingerprint};
 	int64_t waiting;
+	uint64_t job;
 	int got;
 
 	w->out->result = RUN_CREATED;
@@ -390,6 +416,9 @@ static int create_body(struct store *db, void *arg, struct err *e)
 	if (got == 0)
 		return err_set(e, ERR_INTERNAL, 0, "tenant %s has no row", w->caller->tenant);
 	waiting = store_i64(db, 1);
+	w->run_us = store_i64(db, 2);
+	if (w->run_us <= 0)
+		w->run_us = policy->queue.estimated_wait_per_run_ms * CLOCK_US_PER_MS;
 	store_done(db);
 	trace_mark(&w->context->trace, TRACE_LOCKED);
 	if (r->idempotency_key != NULL) {
@@ -406,8 +435,11 @@ static int create_body(struct store *db, void *arg, struct err *e)
 		if (got != 0)
 			return got < 0 ? -1 : 0;
 	}
-	if (insert_job(db, w, e) != 0 || insert_run(db, w, waiting, e) != 0 ||
-	    note_session_run(db, r, e) != 0)
+	if (insert_job(db, w, e) != 0)
+		return -1;
+	job = store_insert_id(db);
+	if (insert_run(db, w, waiting, e) != 0 || note_session_run(db, r, e) != 0 ||
+	    park_job(db, w, job, e) != 0)
 		return -1;
 	return r->idempotency_key == NULL ? 0
 					  : op_idem_reserve(db, w->caller, &idem, r->row.id,
@@ -496,7 +528,7 @@ static bool is_plain(const struct create_work *w)
 	if (w->request->idempotency_key != NULL || w->request->row.session_id[0] != '\0')
 		return false;
 	return is_in_sandbox(w->request) ||
-	       (p->queue.max_length > 0 && p->queue.max_per_user == 0 &&
+	       (!park_is_on(p) && p->queue.max_length > 0 && p->queue.max_per_user == 0 &&
 		p->queue.max_per_persona == 0 && p->queue.max_per_workspace == 0 &&
 		p->queue.max_per_workspace_group == 0);
 }

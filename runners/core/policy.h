@@ -107,6 +107,12 @@ struct policy {
 		int64_t estimated_wait_per_run_ms;
 	} queue;
 	struct {
+		int64_t max_per_user;
+		int64_t max_per_persona;
+		int64_t max_per_workspace;
+		int64_t max_per_workspace_group;
+	} active;
+	struct {
 		int64_t sync_wait_ms;
 		int64_t default_timeout_sec;
 		int64_t null_timeout_sec;

@@ -102,7 +102,18 @@ const struct policy_key policy_keys[] = {
     NUMBER("queue.max_per_workspace_group", queue.max_per_workspace_group, "runs", 0, 1000000, "0",
 	   "Queued runs of one workspace group; 0: no limit."),
     NUMBER("queue.estimated_wait_per_run_ms", queue.estimated_wait_per_run_ms, "ms", 0, MS_MAX,
-	   "5000", "Guess of the wait that each run in front adds, shown to clients."),
+	   "5000",
+	   "Guess of the time that a run takes, for estimated_start_time, until this host has "
+	   "measured some."),
+
+    NUMBER("active.max_per_user", active.max_per_user, "runs", 0, 1000000, "0",
+	   "Runs of one user that are started or may start at one time; more wait; 0: no limit."),
+    NUMBER("active.max_per_persona", active.max_per_persona, "runs", 0, 1000000, "0",
+	   "The same of one persona; 0: no limit."),
+    NUMBER("active.max_per_workspace", active.max_per_workspace, "runs", 0, 1000000, "0",
+	   "The same of one workspace; 0: no limit."),
+    NUMBER("active.max_per_workspace_group", active.max_per_workspace_group, "runs", 0, 1000000,
+	   "0", "The same of one workspace group; 0: no limit."),
 
     NUMBER("runs.sync_wait_ms", runs.sync_wait_ms, "ms", 0, MS_MAX, "0",
 	   "Longest wait of a synchronous POST; 0: until the run ends."),

@@ -2,9 +2,11 @@
 
 #include "runners/base/clock.h"
 #include "runners/base/mem.h"
+#include "runners/base/state.h"
 #include "runners/base/str.h"
 
 struct found {
+	enum job_state state; /* of the jobs that are looked for */
 	int64_t job_ids[SWEEP_BATCH];
 	struct swept *out;
 };
@@ -78,8 +80,9 @@ static int lock_jobs(struct store *db, struct found *f, struct err *e)
 static int queue_body(struct store *db, void *arg, struct err *e)
 {
 	struct found *f = arg;
+	struct store_value state[] = {SV_TEXT(job_state_name(f->state))};
 
-	if (store_query(db, STMT_JOB_EXPIRED, NULL, 0, e) != 0 || read_jobs(db, f, e) != 0)
+	if (store_query(db, STMT_JOB_EXPIRED, state, 1, e) != 0 || read_jobs(db, f, e) != 0)
 		return -1;
 	sort_jobs(f);
 	if (lock_jobs(db, f, e) != 0)
@@ -97,9 +100,15 @@ static int queue_body(struct store *db, void *arg, struct err *e)
 
 int sweep_queue(struct store *db, struct swept *out, struct err *e)
 {
-	struct found f = {.out = out};
+	struct found f = {.out = out, .state = JOB_QUEUED};
 
 	out->count = 0;
+	if (store_retry(db, queue_body, &f, e) != 0)
+		return -1;
+	if (out->count > 0)
+		return 0;
+	/* what waits for others of its own waits too; the next look has the rest */
+	f.state = JOB_PARKED;
 	return store_retry(db, queue_body, &f, e);
 }
 

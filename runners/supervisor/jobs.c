@@ -6,6 +6,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/core/notify.h"
+#include "runners/core/store_park.h"
 #include "runners/core/store_sweep.h"
 #include "runners/supervisor/jobs_private.h"
 #include "runners/supervisor/retention.h"
@@ -205,10 +206,10 @@ static int write_running(struct jobs *jobs, struct err *e)
 
 static int beat(struct jobs *jobs, struct err *e)
 {
-	struct store_value in[] = {SV_TEXT(jobs->instance)};
+	struct store_value in[] = {SV_I64(jobs->run_us), SV_TEXT(jobs->instance)};
 	uint64_t changed = 0;
 
-	if (store_exec(jobs->db, STMT_RUNNER_BEAT, in, 1, &changed, e) != 0)
+	if (store_exec(jobs->db, STMT_RUNNER_BEAT, in, ARRAY_LEN(in), &changed, e) != 0)
 		return -1;
 	if (changed == 0) {
 		log_event(LOG_ERROR, "outlawed", "runner=%s", jobs->instance);
@@ -342,12 +343,40 @@ static bool ends_at_once(const struct run_result *r)
 	       !job_kind_is_operation(r->claim.kind);
 }
 
+/* What a run takes from its claim to its end: an average in which each counts an eighth. */
+static void learn_time(struct jobs *jobs, const struct trace *trace)
+{
+	int64_t took = trace->at_us[TRACE_END_COMMITTED] - trace->at_us[TRACE_CLAIMED];
+
+	if (trace->at_us[TRACE_CLAIMED] == 0 || took <= 0)
+		return;
+	jobs->run_us = jobs->run_us == 0 ? took : jobs->run_us + (took - jobs->run_us) / 8;
+}
+
+/* Runs that waited for others of theirs to end. */
+static int release_parked(struct jobs *jobs, struct err *e)
+{
+	size_t count;
+
+	jobs->parked_wait = false;
+	if (park_release(jobs->db, jobs->policy, &count, e) != 0)
+		return -1;
+	if (count > 0) {
+		(void)pthread_mutex_lock(&jobs->lock);
+		jobs->look = true;
+		(void)pthread_mutex_unlock(&jobs->lock);
+	}
+	return 0;
+}
+
 static void tell_end(struct jobs *jobs, struct end_work *w)
 {
 	const struct run_result *r = w->result;
 	struct jobs_event saved = {.kind = JOBS_SAVED, .claim = r->claim};
 
 	trace_mark(&w->trace, TRACE_END_COMMITTED);
+	learn_time(jobs, &w->trace);
+	jobs->parked_wait = r->claim.kind == JOB_RUN;
 	(void)notify_send(&jobs->to_gate, "run", r->claim.run_id, NOTICE_ENDED);
 	log_event(LOG_INFO, "run_ended", "req=%s run=%s phase=%s message=\"%s\"",
 		  r->claim.request_id, r->claim.run_id, run_phase_name(r->phase), r->message);
@@ -478,7 +507,10 @@ static int periodic(struct jobs *jobs, struct err *e)
 	}
 	if (now >= jobs->next_expired_us) {
 		jobs->next_expired_us = now + CLOCK_US_PER_S;
-		if (jobs_stop_expired(jobs, e) != 0 || jobs_delete_expired(jobs, e) != 0)
+		/* also what was parked by limits that are no more, and where a run ended by others
+		 */
+		if (jobs_stop_expired(jobs, e) != 0 || jobs_delete_expired(jobs, e) != 0 ||
+		    release_parked(jobs, e) != 0)
 			return -1;
 	}
 	if (now >= jobs->next_watch_us) {
@@ -506,6 +538,8 @@ static int work(struct jobs *jobs, struct err *e)
 	if (!jobs->registered && jobs_take_over(jobs, e) != 0)
 		return -1;
 	if (save_ends(jobs, e) != 0 || jobs_write_lost(jobs, e) != 0 || jobs_put_back(jobs, e) != 0)
+		return -1;
+	if (jobs->parked_wait && park_is_on(jobs->policy) && release_parked(jobs, e) != 0)
 		return -1;
 	(void)pthread_mutex_lock(&jobs->lock);
 	look = jobs->look || now >= jobs->next_poll_us;

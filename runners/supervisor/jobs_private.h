@@ -72,6 +72,8 @@ struct jobs {
 	int64_t next_watch_us;
 	int64_t next_expired_us;
 	bool was_down;
+	bool parked_wait; /* a run has ended: parked ones may go */
+	int64_t run_us;   /* how long a run takes, of the last ones; 0 not known yet */
 };
 
 /* The thread's side. */

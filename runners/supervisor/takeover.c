@@ -110,7 +110,8 @@ int jobs_take_over(struct jobs *jobs, struct err *e)
 	scope_free struct old_runner *old = mem_zalloc(SWEEP_MAX_WATCH, sizeof(*old));
 	unsigned char boot[16];
 	struct store_value me[] = {SV_TEXT(jobs->instance), SV_TEXT(jobs->policy->node),
-				   SV_BYTES(boot, sizeof(boot))};
+				   SV_BYTES(boot, sizeof(boot)),
+				   SV_I64(jobs->policy->runner.concurrency)};
 	struct err inner = ERR_INIT;
 	size_t count = 0;
 

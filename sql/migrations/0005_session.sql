@@ -60,6 +60,11 @@ CREATE TABLE session_run (
   PRIMARY KEY (session_id, run_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin;
 
+-- How long a run took lately, and how many this runner has at one time: when a queued run will start is told from that.
+ALTER TABLE runner
+  ADD COLUMN run_us BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  ADD COLUMN places INT UNSIGNED NOT NULL DEFAULT 1;
+
 -- A run that has not ended has a job: a session's active runs are counted here.
 ALTER TABLE job
   ADD COLUMN session_id VARBINARY(36) NULL,

@@ -305,7 +305,7 @@ static void end_one(struct store *db, struct worker *w, struct claims *c)
 static void be_born(struct store *db, struct worker *w, char instance[IDENT_UUID_SIZE])
 {
 	struct err e = ERR_INIT;
-	struct store_value in[3];
+	struct store_value in[4];
 
 	if (instance[0] != '\0') {
 		(void)pthread_mutex_lock(&dead_lock);
@@ -318,17 +318,18 @@ static void be_born(struct store *db, struct worker *w, char instance[IDENT_UUID
 	in[0] = SV_TEXT(instance);
 	in[1] = SV_TEXT(NODE);
 	in[2] = SV_BYTES("0123456789abcdef", 16);
-	if (store_exec(db, STMT_RUNNER_INSERT, in, 3, NULL, &e) != 0)
+	in[3] = SV_I64(1);
+	if (store_exec(db, STMT_RUNNER_INSERT, in, 4, NULL, &e) != 0)
 		note_failure(w, &e);
 }
 
 static void beat(struct store *db, struct worker *w, const char *instance)
 {
 	struct err e = ERR_INIT;
-	struct store_value in[] = {SV_TEXT(instance)};
+	struct store_value in[] = {SV_I64(1000), SV_TEXT(instance)};
 	uint64_t changed = 0;
 
-	if (store_exec(db, STMT_RUNNER_BEAT, in, 1, &changed, &e) != 0 || changed != 1) {
+	if (store_exec(db, STMT_RUNNER_BEAT, in, 2, &changed, &e) != 0 || changed != 1) {
 		(void)err_set(&e, ERR_INTERNAL, 0, "outlawed");
 		note_failure(w, &e);
 	}

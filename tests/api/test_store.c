@@ -182,7 +182,8 @@ static void test_refusals(void)
 	char long_tenant[70];
 	uint64_t changed = 9;
 	struct store_value one[] = {SV_TEXT("x")};
-	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16)};
+	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16),
+				       SV_I64(1)};
 	struct store_value end[] = {SV_TEXT("sleeping"), SV_TEXT("failed"), SV_TEXT("m"), SV_NULL};
 
 	CU_ASSERT_EQUAL(store_exec(db, STMT_PING, one, 1, NULL, &e), -1);
@@ -190,9 +191,9 @@ static void test_refusals(void)
 	err_clear(&e);
 	new_id(id);
 	runner[0] = SV_TEXT(id);
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 3, &changed, &e), 0);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 4, &changed, &e), 0);
 	CU_ASSERT_EQUAL(changed, 1);
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 3, NULL, &e), -1);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 4, NULL, &e), -1);
 	CU_ASSERT_EQUAL(e.code, ERR_CONFLICT);
 	err_clear(&e);
 	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_DELETE, runner, 1, &changed, &e), 0);
@@ -202,7 +203,7 @@ static void test_refusals(void)
 	/* strict mode: nothing is cut to fit; a CHECK holds */
 	runner[1] = SV_TEXT("0123456789012345678901234567890123456789"
 			    "0123456789012345678901234567890123456789");
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 3, NULL, &e), -1);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 4, NULL, &e), -1);
 	CU_ASSERT_EQUAL(e.code, ERR_INTERNAL);
 	err_clear(&e);
 	insert_run(id, 1);
@@ -522,13 +523,14 @@ static void test_sweep_owner(void)
 	struct swept swept;
 	struct err e = ERR_INIT;
 	char instance[IDENT_UUID_SIZE];
-	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16)};
+	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16),
+				       SV_I64(1)};
 	size_t ended = 0;
 	size_t rounds = 0;
 
 	new_id(instance);
 	runner[0] = SV_TEXT(instance);
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 3, NULL, &e), 0);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 4, NULL, &e), 0);
 	for (int i = 0; i < 250; i++) {
 		char id[IDENT_UUID_SIZE];
 		struct store_value claim[] = {SV_TEXT(instance), SV_BYTES("0123456789abcdef", 16),
@@ -595,16 +597,20 @@ static void test_watch(void)
 	struct swept dead;
 	struct err e = ERR_INIT;
 	char instance[IDENT_UUID_SIZE];
-	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16)};
+	struct store_value runner[] = {SV_NULL, SV_TEXT(NODE), SV_BYTES("0123456789abcdef", 16),
+				       SV_I64(1)};
+
+	struct store_value beat[] = {SV_I64(1000), SV_NULL};
 
 	new_id(instance);
 	runner[0] = SV_TEXT(instance);
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 3, NULL, &e), 0);
+	beat[1] = SV_TEXT(instance);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_INSERT, runner, 4, NULL, &e), 0);
 	CU_ASSERT_EQUAL(sweep_watch(db, &watch, 50000, &dead, &e), 0);
 	CU_ASSERT_FALSE(is_dead(&dead, instance));
 	clock_sleep_us(60000);
 	/* it lives: the beat moved */
-	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_BEAT, runner, 1, NULL, &e), 0);
+	CU_ASSERT_EQUAL(store_exec(db, STMT_RUNNER_BEAT, beat, 2, NULL, &e), 0);
 	CU_ASSERT_EQUAL(sweep_watch(db, &watch, 50000, &dead, &e), 0);
 	CU_ASSERT_FALSE(is_dead(&dead, instance));
 	clock_sleep_us(60000);

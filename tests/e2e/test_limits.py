@@ -212,6 +212,80 @@ def queue_quota_of_a_tag():
         c.reload_workers()
 
 
+class PolicyOf:
+    """More lines in the policy for a while; runner and workers have it."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def __enter__(self):
+        with open(c.POLICY) as file:
+            self.good = file.read()
+        self.write(self.good + self.lines)
+
+    def __exit__(self, *_):
+        self.write(self.good)
+
+    def write(self, text):
+        with open(c.POLICY, "w") as file:
+            file.write(text)
+        c.reload_workers()
+        os.kill(c.program_pid("cordon-runner"), signal.SIGTERM)
+        check.wait_for(lambda: c.run(["true"], wait=True)["phase"] == "completed", 20, "the runner to be back")
+
+
+def states(runs):
+    return [c.sql(f"SELECT state FROM job WHERE object_id = '{run['id']}'").strip() for run in runs]
+
+
+@check.test
+def active_runs_have_limits():
+    with PolicyOf("active:\n  max_per_user: 3\n  max_per_workspace: 2\n"):
+        runs = [c.run(["sleep", "2.5"], wait=False, workspace_id="w") for _ in range(3)]
+        runs += [c.run(["sleep", "2.5"], wait=False) for _ in range(3)]
+        last = c.run(["true"], wait=False)
+        # two of the workspace, one more of the user; the rest is parked and shown as queued
+        check.wait_for(lambda: states(runs + [last]) == ["claimed"] * 2 + ["parked", "claimed"] + ["parked"] * 3, 10, "three to be claimed")
+        check.equal([c.get_run(run["id"])["phase"] for run in (runs[2], last)], ["queued", "queued"])
+        most = 0
+        while any(c.get_run(run["id"])["finished_at"] is None for run in runs):
+            most = max(most, int(c.sql("SELECT COUNT(*) FROM job WHERE state IN ('queued', 'claimed') AND kind = 'run'")))
+        check.equal(most, 3)
+        check.equal([c.wait_run(run["id"])["phase"] for run in runs + [last]], ["completed"] * 7)
+        # another user has limits of his own; a parked one can be canceled, and its time in the queue ends
+        runs = [c.run(["sleep", "30"], wait=False) for _ in range(5)]
+        check.equal(c.run(["true"], key=c.OTHER)["phase"], "completed")
+        answer = c.request("POST", f"{RUNS}/{runs[3]['id']}/cancel").json()
+        check.equal((answer["cancelled"], c.get_run(runs[3]["id"])["phase"]), (True, "killed"))
+        c.sql(f"UPDATE job SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE object_id = '{runs[4]['id']}'")
+        check.equal(c.wait_run(runs[4]["id"], 10)["message"], "queue_ttl_expired")
+        for run in runs[:3]:
+            c.request("POST", f"{RUNS}/{run['id']}/cancel")
+        parked = [c.run(["sleep", "2"], wait=False) for _ in range(5)]
+        check.equal(states(parked)[3:], ["parked", "parked"])
+    # without the limit what is parked goes
+    check.equal([c.wait_run(run["id"], 20)["phase"] for run in parked], ["completed"] * 5)
+
+
+@check.test
+def the_estimate_is_measured():
+    for _ in range(12):
+        c.run(["sleep", "0.3"])
+    time.sleep(3.5)  # the next beat tells
+    taken = int(c.sql("SELECT run_us FROM runner"))
+    check.true(200000 < taken < 2000000, taken)
+    places = int(c.sql("SELECT places FROM runner"))
+    with c.Off("cordon-runner"):
+        c.sql(f"UPDATE runner SET run_us = 8000000 * {places}")
+        runs = [c.run(["true"], wait=False) for _ in range(3)]
+        created = [c.sql(f"SELECT TIMESTAMPDIFF(SECOND, created_at, estimated_start_at) FROM run WHERE id = '{run['id']}'").strip() for run in runs]
+        have = int(c.sql("SELECT COUNT(*) FROM runner"))
+        check.equal(created, ["0", "8", "16"] if have else ["0", "5", "10"])
+        check.true(runs[2]["estimated_start_time"] > runs[1]["estimated_start_time"] > runs[0]["created_at"])
+        for run in runs:
+            c.request("POST", f"{RUNS}/{run['id']}/cancel")
+
+
 @check.test
 def sixteen_at_once_do_not_mix():
     def one(n):

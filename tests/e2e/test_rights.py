@@ -20,7 +20,7 @@ TABLES = {
         "api_key": {S}, "runner": {S, D}, "job": {S, U, D}, "run": {S, U}, "idempotency": {S, D}, "run_trace": {S, I, U}, "sandbox": {S, U},
         "operation": {S, U}, "session": {S, U}},
     "cordon-run": {
-        "runner": {S, I, U, D}, "job": {S, I, U, D}, "run": {S, U, D}, "artifact": {S, I, D}, "artifact_usage": {S, I, U}, "run_trace": {S, D},
+        "tenant": {S, U}, "runner": {S, I, U, D}, "job": {S, I, U, D}, "run": {S, U, D}, "artifact": {S, I, D}, "artifact_usage": {S, I, U}, "run_trace": {S, D},
         "sandbox": {S, U, D}, "operation": {S, I, U, D}, "runtime_fact": {S, I, U},
         "session": {S, I, U, D}, "snapshot": {S, I, U, D}, "session_run": {S, D}},
 }
@@ -70,7 +70,7 @@ def what_is_not_granted_is_refused():
         "cordon-gate": ("SELECT spec FROM artifact", "UPDATE api_key SET revoked_at = NULL", "INSERT INTO job (kind) VALUES ('run')",
                         "CALL run_claim('','',1,'')", "DELETE FROM run"),
         "cordon-run": ("SELECT secret_hash FROM api_key", "INSERT INTO run (id) VALUES ('x')", "SELECT * FROM idempotency", "INSERT INTO sandbox (id) VALUES ('x')",
-                       "SELECT * FROM tenant", "CALL run_accept()"),
+                       "INSERT INTO tenant (id) VALUES ('x')", "CALL run_accept()"),
     }
     for user, statements in refused.items():
         for text in statements:

@@ -87,10 +87,11 @@ static void test_keys_refused(void)
 	refuse("", "p.yaml:1:1: policy: the file is empty");
 	refuse("# only this\n", "p.yaml:2:1: policy: the file is empty");
 	refuse("pool: {workers: 2}\n", "p.yaml:1:1: public_url: is required");
-	refuse(URL "colour: red\n",
-	       "p.yaml:2:1: colour: unknown key; known here: public_url, node, http, database, "
-	       "paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, runtimes, "
-	       "box, sandbox, sessions, data");
+	refuse(
+	    URL "colour: red\n",
+	    "p.yaml:2:1: colour: unknown key; known here: public_url, node, http, database, "
+	    "paths, log, pool, gate, runner, queue, active, runs, idempotency, tiers, images, runtimes, "
+	    "box, sandbox, sessions, data");
 	refuse(URL "pool:\n  worker: 3\n",
 	       "p.yaml:3:3: pool.worker: unknown key; known here: workers, max_requests, "
 	       "request_timeout_ms");
@@ -98,10 +99,11 @@ static void test_keys_refused(void)
 	       "p.yaml:4:5: tiers.trusted.require_vm_grade: unknown key; known here: "
 	       "max_cpu_milli, max_mem_mb, timeout_sec, network_default, workspace_cap_mb, pids, "
 	       "fresh_network, nofile");
-	refuse(URL "pool.workers: 3\n",
-	       "p.yaml:2:1: pool.workers: unknown key; known here: public_url, node, http, "
-	       "database, paths, log, pool, gate, runner, queue, runs, idempotency, tiers, images, "
-	       "runtimes, box, sandbox, sessions, data");
+	refuse(
+	    URL "pool.workers: 3\n",
+	    "p.yaml:2:1: pool.workers: unknown key; known here: public_url, node, http, "
+	    "database, paths, log, pool, gate, runner, queue, active, runs, idempotency, tiers, images, "
+	    "runtimes, box, sandbox, sessions, data");
 	refuse(URL "pool:\n  workers: 3\n  workers: 4\n",
 	       "p.yaml:4:3: pool.workers: is there twice, first in line 3");
 	refuse(URL "pool: {workers: 3}\nlog: {level: info}\npool: {max_requests: 4}\n",

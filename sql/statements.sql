@@ -563,7 +563,7 @@ SELECT id, tenant, user_id, node, state, name, spec_version, runtime, base_image
 -- name: SESSION_LIST
 SELECT id, tenant, user_id, node, state, name, spec_version, runtime, base_image, cpu_milli, memory_mb, timeout_sec, network_policy,
   trust_level, policy_hash, env, labels, persona_id, workspace_id, workspace_group_id, scope_snapshot_id, workspace_bytes,
-  workspace_inodes, created_at, expires_at, expires_at <= UTC_TIMESTAMP(6) FROM session
+  workspace_inodes, created_at, expires_at, expires_at <= UTC_TIMESTAMP(6) FROM session FORCE INDEX (session_owner)
 WHERE tenant = ? AND user_id = ? AND id < ? AND state = 'active' AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
 ORDER BY id DESC LIMIT ?;
 

@@ -247,9 +247,10 @@ int tree_move(struct unpack_tree *t, struct err *e)
 
 		if (got < 0)
 			return -1;
-		if (got > 0) {
+		/* of a folder that cannot be, the files in it are counted */
+		if (got > 0 && !folder) {
 			t->skipped++;
-		} else if (!folder) {
+		} else if (got == 0 && !folder) {
 			t->files++;
 			t->bytes += size;
 		}

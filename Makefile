@@ -127,7 +127,7 @@ link = @mkdir -p $(@D); echo "  ld $@"; $(CC) $(CFLAGS) -pie $(LDFLAGS) -o $@
 $(BUILD)/bin/cordon-fcgi: $(call objects,$(FCGI_SRC)) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ -lfcgi $(CORE_LIBS)
 $(BUILD)/bin/cordon-gate: $(call objects,$(wildcard runners/gate/*.c)) $(LIB_CORE) $(LIB_BASE)
-	$(link) $^ -lwebsockets -lev $(CORE_LIBS)
+	$(link) $^ -lwebsockets -lev -larchive $(CORE_LIBS)
 $(BUILD)/bin/cordon-runner: $(call objects,$(wildcard runners/supervisor/*.c)) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
 $(BUILD)/bin/cordonctl: $(call objects,$(wildcard runners/ctl/*.c)) $(LIB_CORE) $(LIB_BASE)

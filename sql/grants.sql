@@ -17,6 +17,7 @@ GRANT SELECT, INSERT, DELETE ON idempotency TO 'cordon-web'@'localhost';
 GRANT SELECT ON run_trace TO 'cordon-web'@'localhost';
 
 GRANT SELECT ON api_key TO 'cordon-gate'@'localhost';
+GRANT SELECT ON artifact TO 'cordon-gate'@'localhost';
 GRANT SELECT, DELETE ON runner TO 'cordon-gate'@'localhost';
 GRANT SELECT, UPDATE, DELETE ON job TO 'cordon-gate'@'localhost';
 GRANT SELECT, UPDATE ON run TO 'cordon-gate'@'localhost';

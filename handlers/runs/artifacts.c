@@ -229,3 +229,23 @@ void runs_artifact_get(struct handler_context *context, const struct http_reques
 			      verdict == RANGE_PART ? "artifact" : "artifact-whole", row.id + 34,
 			      row.id, file->ordinal);
 }
+
+void runs_artifact_archive(struct handler_context *context, const struct http_request *request,
+			   const struct route_match *match, const struct principal *caller,
+			   struct http_response *response)
+{
+	struct run_row row;
+	struct err e = ERR_INIT;
+
+	if (op_run_get(context, caller, match->params[0], &row, &e) != 0) {
+		fail(response, request, &e, "run_not_found");
+		return;
+	}
+	http_response_header(response, "Content-Type", "application/gzip");
+	http_response_headerf(response, "Content-Disposition",
+			      "attachment; filename=\"%s-artifacts.tar.gz\"", row.id);
+	/* it is made while it is sent: for HEAD it is not made */
+	if (!str_equal(request->method, "HEAD"))
+		http_response_headerf(response, "X-Accel-Redirect", "/internal/archive/%s/run/%s",
+				      row.node, row.id);
+}

@@ -32,6 +32,8 @@ const struct route runs_routes[] = {
     {"POST", BASE "/runs/{id}/cancel", ACCESS_KEY, runs_cancel, &face_runs, true},
     {"GET", BASE "/runs/{id}/trace", ACCESS_KEY, runs_trace, &face_runs, true},
     {"GET", BASE "/runs/{id}/artifacts", ACCESS_KEY, runs_artifact_list, &face_runs, true},
+    {"GET", BASE "/runs/{id}/artifacts.tar.gz", ACCESS_KEY, runs_artifact_archive, &face_runs,
+     true},
     {"GET", BASE "/runs/{id}/artifacts/{path...}", ACCESS_KEY, runs_artifact_get, &face_runs, true},
     {"GET", BASE "/runs/{id}/stream", ACCESS_SOCKET, runs_stream, &face_runs, true},
     {"POST", BASE "/sessions", ACCESS_KEY, sessions_create, &face_runs, false},

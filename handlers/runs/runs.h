@@ -26,6 +26,7 @@ handler_fn runs_admin_cleanup;
 handler_fn runs_admin_repair;
 handler_fn runs_render_store;
 handler_fn runs_artifact_get;
+handler_fn runs_artifact_archive;
 handler_fn sessions_create;
 handler_fn sessions_get;
 handler_fn sessions_list;

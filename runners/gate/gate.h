@@ -92,6 +92,7 @@ struct gate {
 	struct ev_loop *loop;
 	struct lws_vhost *control;
 	struct lws_vhost *bytes;
+	struct lws_vhost *archive;
 	struct sql_thread *sql;
 	void *runs; /* tsearch tree of struct watched */
 	size_t run_count;

@@ -28,6 +28,7 @@
 #include "runners/base/str.h"
 #include "runners/core/json.h"
 #include "runners/core/program.h"
+#include "runners/gate/archive.h"
 #include "runners/gate/gate.h"
 
 #include <errno.h>
@@ -149,6 +150,9 @@ static const struct lws_protocols bytes_protocols[] = {
     {.name = "cordon-accept", .callback = accept_callback},
     {.name = NULL}};
 
+static struct lws_protocols archive_protocols[] = {
+    {.name = "cordon-archive", .callback = archive_callback}, {.name = NULL}};
+
 static int add_raw(struct lws_vhost *vhost, int fd, const char *protocol, struct err *e)
 {
 	lws_sock_file_fd_type what = {.filefd = fd};
@@ -243,11 +247,15 @@ static int make_context(struct gate *gate, struct err *e)
 	vhost.protocols = control_protocols;
 	vhost.timeout_secs = 30;
 	gate->control = lws_create_vhost(gate->context, &vhost);
+	archive_protocols[0].per_session_data_size = archive_request_size();
+	vhost.vhost_name = "archive";
+	vhost.protocols = archive_protocols;
+	gate->archive = lws_create_vhost(gate->context, &vhost);
 	vhost.vhost_name = "bytes";
 	vhost.protocols = bytes_protocols;
 	vhost.retry_and_idle_policy = &liveness;
 	gate->bytes = lws_create_vhost(gate->context, &vhost);
-	if (gate->control == NULL || gate->bytes == NULL)
+	if (gate->control == NULL || gate->bytes == NULL || gate->archive == NULL)
 		return err_set(e, ERR_INTERNAL, 0, "lws_create_vhost");
 	return 0;
 }

@@ -17,7 +17,7 @@ TABLES = {
         "artifact_usage": {S}, "idempotency": {S, I, D}, "run_trace": {S}, "sandbox": {S, I, U}, "operation": {S, I}, "runtime_fact": {S},
         "session": {S, I, U}, "snapshot": {S, D}, "session_run": {S, I}},
     "cordon-gate": {
-        "api_key": {S}, "runner": {S, D}, "job": {S, U, D}, "run": {S, U}, "idempotency": {S, D}, "run_trace": {S, I, U}, "sandbox": {S, U},
+        "api_key": {S}, "artifact": {S}, "runner": {S, D}, "job": {S, U, D}, "run": {S, U}, "idempotency": {S, D}, "run_trace": {S, I, U}, "sandbox": {S, U},
         "operation": {S, U}, "session": {S, U}},
     "cordon-run": {
         "tenant": {S, U}, "runner": {S, I, U, D}, "job": {S, I, U, D}, "run": {S, U, D}, "artifact": {S, I, D}, "artifact_usage": {S, I, U}, "run_trace": {S, D},
@@ -67,7 +67,7 @@ def what_is_not_granted_is_refused():
         "cordon-web": ("UPDATE api_key SET revoked_at = NULL", "INSERT INTO api_key (id) VALUES ('x')", "DELETE FROM run", "INSERT INTO tenant (id) VALUES ('x')",
                        "CALL run_end(1,'','','','','',0,0,'',0,'','')", "DROP TABLE job", "CREATE TABLE t (i INT)", "SELECT * FROM mysql.global_priv",
                        "SELECT LOAD_FILE('/etc/passwd') INTO OUTFILE '/tmp/cordon-test-rights'"),
-        "cordon-gate": ("SELECT spec FROM artifact", "UPDATE api_key SET revoked_at = NULL", "INSERT INTO job (kind) VALUES ('run')",
+        "cordon-gate": ("DELETE FROM artifact", "UPDATE api_key SET revoked_at = NULL", "INSERT INTO job (kind) VALUES ('run')",
                         "CALL run_claim('','',1,'')", "DELETE FROM run"),
         "cordon-run": ("SELECT secret_hash FROM api_key", "INSERT INTO run (id) VALUES ('x')", "SELECT * FROM idempotency", "INSERT INTO sandbox (id) VALUES ('x')",
                        "INSERT INTO tenant (id) VALUES ('x')", "CALL run_accept()"),

@@ -41,6 +41,7 @@ make_users() {
     member $user cordon
   done
   for user in cordon-web cordon-gate cordon-run; do member $user cordon-notify; done
+  member cordon-gate www-data # it reads artifacts, which are the web server's
 }
 
 # folder PATH OWNER GROUP MODE

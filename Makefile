@@ -144,6 +144,7 @@ $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 # modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o
 $(BUILD)/tests/unit/test_preflight: $(BUILD)/obj/runners/supervisor/preflight.o
+$(BUILD)/tests/unit/test_typing: $(BUILD)/obj/runners/supervisor/typing.o
 $(BUILD)/tests/api/test_trace: $(BUILD)/obj/runners/gate/tails.o $(BUILD)/obj/runners/supervisor/retention.o
 $(BUILD)/tests/api/test_store_clean: $(BUILD)/obj/runners/supervisor/store_clean.o
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o

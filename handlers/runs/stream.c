@@ -65,7 +65,7 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		return;
 	}
 	http_response_headerf(response, "X-Accel-Redirect",
-			      "/internal/stream/%s/run/%s?from=%llu&p=%s&k=%s&req=%s", row.node,
-			      row.id, (unsigned long long)from, buf_text(&user), caller->key_id,
-			      request->request_id);
+			      "/internal/stream/%s/run/%s?from=%llu&p=%s&k=%s&i=%d&req=%s",
+			      row.node, row.id, (unsigned long long)from, buf_text(&user),
+			      caller->key_id, row.interactive ? 1 : 0, request->request_id);
 }

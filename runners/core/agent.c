@@ -310,6 +310,17 @@ int agent_attach(struct agent *a, uint32_t channel, uint64_t out_offset, uint64_
 	return sent(a, at, e);
 }
 
+void agent_resume_stdin(struct agent *a, uint32_t channel, uint64_t received)
+{
+	struct agent_channel *ch = find(a, channel);
+
+	if (ch == NULL)
+		return;
+	ch->in_sent = received;
+	/* the window counts as full until the agent says how much the program has taken */
+	ch->in_taken = received > AGENT_WINDOW_BYTES ? received - AGENT_WINDOW_BYTES : 0;
+}
+
 int agent_put_file_part(struct agent *a, uint32_t tag, uint64_t offset, bool last,
 			const struct agent_file_write *part, struct err *e)
 {

@@ -143,6 +143,10 @@ int agent_ack_exit(struct agent *a, uint32_t channel, struct err *e);
 int agent_attach(struct agent *a, uint32_t channel, uint64_t out_offset, uint64_t err_offset,
 		 struct err *e);
 
+/* Behind agent_attach: the agent has this many bytes of stdin (its welcome tells); what it has room
+ * for comes with the next `input`. */
+void agent_resume_stdin(struct agent *a, uint32_t channel, uint64_t received);
+
 /* A whole file; parents are made; owner uid:gid. One result or error. */
 int agent_put_file(struct agent *a, uint32_t tag, const char *path, uint32_t mode, uint32_t uid,
 		   uint32_t gid, const void *data, size_t length, struct err *e);

@@ -64,6 +64,19 @@ struct hold {
 	char args[GATE_ARGS_BYTES];
 };
 
+/* What the client of a stream types (input.c). */
+struct stream_input {
+	bool wanted;        /* the run is interactive */
+	bool skip;          /* the message that comes in is not text */
+	bool stopped;       /* the client is not read: the runner has not taken what is here */
+	struct buf message; /* the message that comes in */
+	struct buf frames;  /* decoded: u32 length and bytes each, until the runner has them */
+	size_t sent;        /* of the first one's bytes */
+	int fd;             /* to the runner, -1: none */
+	ev_io writable;     /* its watcher, when it was full */
+	struct gate_timer retry;
+};
+
 /* One WebSocket. */
 struct stream {
 	lws_dll2_t in_run; /* watched.streams */
@@ -75,6 +88,8 @@ struct stream {
 	bool opened;
 	bool removed; /* retention has removed the spool */
 	bool end_sent;
+	bool caught_up; /* it has sent all that the log had when it was looked at */
+	struct stream_input input;
 	struct gate_timer short_timer;
 	int short_rounds; /* looks at a spool that has less than the run's row says */
 	int close_code;   /* 0: none wanted */
@@ -136,6 +151,17 @@ int stream_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 void stream_wake(struct stream *stream);
 /* Closes every stream opened with this key (4401), or all with NULL and 1012. */
 void stream_close_all(struct gate *gate, const char *key_id);
+
+/* --- input.c: what clients type
+ * ------------------------------------------------------------------------------------------------
+ */
+
+void input_open(struct stream *stream, bool wanted);
+void input_close(struct stream *stream);
+/* Bytes of a message from the client. -1: it is too long. */
+int input_received(struct stream *stream, const void *data, size_t length);
+/* Called now and then: a client that is not read is alive all the same. */
+void input_keep(struct stream *stream);
 
 /* --- sql.c
  * ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
  * position and never slows another. After the last record comes `end`, made from the run's row, and
  * close 1000.
  *
- * What the client sends is read and dropped: the runtime `namespace` is not interactive.
+ * What the client sends is for an interactive run's input (input.c), else it is dropped.
  */
 #include "runners/base/clock.h"
 #include "runners/base/limits.h"
@@ -21,6 +21,7 @@
 #define SLOW_US        (60 * CLOCK_US_PER_S)
 #define SHORT_US       (100 * CLOCK_US_PER_MS)
 #define SHORT_ROUNDS   20
+#define CLOSE_LARGE    1009
 #define CLOSE_FAULT    1011
 #define CLOSE_GOING    1012
 #define CLOSE_SLOW     1013
@@ -86,6 +87,7 @@ static void tell_keys(struct gate *gate)
 struct handshake {
 	char id[IDENT_UUID_SIZE];
 	uint64_t from_seq;
+	bool interactive;
 	char user[GATE_USER_BYTES];
 	char key_id[GATE_KEY_BYTES];
 };
@@ -116,6 +118,7 @@ static int read_handshake(struct lws *wsi, struct handshake *out)
 	if (argument(wsi, "from=", text, sizeof(text)) != 0 ||
 	    num_u64("from", text, 0, INT64_MAX, &out->from_seq, &ignored) != 0)
 		out->from_seq = 0;
+	out->interactive = argument(wsi, "i=", text, sizeof(text)) == 0 && str_equal(text, "1");
 	return argument(wsi, "p=", out->user, sizeof(out->user)) != 0 ||
 		       argument(wsi, "k=", out->key_id, sizeof(out->key_id)) != 0
 		   ? -1
@@ -213,6 +216,7 @@ static int begin(struct lws *wsi, struct stream *stream)
 	memcpy(stream->user, h.user, sizeof(stream->user));
 	memcpy(stream->key_id, h.key_id, sizeof(stream->key_id));
 	stream->progress_us = clock_monotonic_us();
+	input_open(stream, h.interactive);
 	lws_dll2_add_tail(&stream->in_run, &stream->run->streams);
 	lws_dll2_add_tail(&stream->in_all, &gate->streams);
 	tell_keys(gate);
@@ -231,6 +235,7 @@ static void leave(struct stream *stream)
 	if (stream->run == NULL)
 		return;
 	spool_reader_close(&stream->reader);
+	input_close(stream);
 	timer_stop(gate->loop, &stream->short_timer);
 	lws_dll2_remove(&stream->in_run);
 	lws_dll2_remove(&stream->in_all);
@@ -322,6 +327,17 @@ static void look_again(struct stream *stream)
 		timer_start(stream->gate->loop, &stream->short_timer, short_due, SHORT_US);
 }
 
+/* The input's idle limit has struck while this socket was open; one that is opened later replays
+ * the record and goes on. */
+static bool is_idle(const struct stream *stream, const struct spool_record *record)
+{
+	static const char reason[] = "stdin_idle";
+
+	return record->kind == SPOOL_TRUNCATED && stream->caught_up && !stream->run->ended &&
+	       record->length == strlen(reason) &&
+	       memcmp(record->bytes, reason, record->length) == 0;
+}
+
 /* Sends the next record that the client wants. 1 sent or skipped, 0 nothing there, -1 over. */
 static int send_next(struct stream *stream)
 {
@@ -343,6 +359,8 @@ static int send_next(struct stream *stream)
 		return 1;
 	if (frame_record(&frame, record, &e) != 0 || send_text(stream, &frame) != 0)
 		return -1;
+	if (is_idle(stream, record))
+		want_close(stream, LWS_CLOSE_STATUS_NORMAL);
 	return 1;
 }
 
@@ -354,7 +372,7 @@ static int write_some(struct stream *stream)
 		lws_close_reason(stream->wsi, (enum lws_close_status)stream->close_code, NULL, 0);
 		return -1;
 	}
-	for (int i = 0; i < FRAMES_A_TURN && !dry; i++) {
+	for (int i = 0; i < FRAMES_A_TURN && !dry && stream->close_code == 0; i++) {
 		int got;
 
 		if (lws_send_pipe_choked(stream->wsi) != 0) {
@@ -370,6 +388,7 @@ static int write_some(struct stream *stream)
 		stream_wake(stream);
 		return 0;
 	}
+	stream->caught_up = true;
 	/* the spool was read up to its last whole record, and the row says that nobody writes any
 	 * more */
 	if (stream->end_sent || !stream->run->ended)
@@ -402,8 +421,11 @@ int stream_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		if (stream->run == NULL)
 			return -1;
 		check_slow(stream);
+		input_keep(stream);
 		return write_some(stream);
 	case LWS_CALLBACK_RECEIVE:
+		if (stream->run != NULL && input_received(stream, in, len) != 0)
+			want_close(stream, CLOSE_LARGE);
 		return 0;
 	case LWS_CALLBACK_CLOSED:
 		leave(stream);

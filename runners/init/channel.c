@@ -610,6 +610,8 @@ int channel_reattach(struct server *s, struct conn *c, const struct agent_frame 
 	ch->exit_sent = false;
 	values[0] = ch->in_received;
 	agent_put_result(&c->out, &f->head, values);
+	/* how much the program has taken of it */
+	stdin_ack(ch);
 	if (ch->state == CHANNEL_RUNNING)
 		agent_put_started(&c->out, f->head.client, ch->id, (uint32_t)ch->pid);
 	return 0;

@@ -84,7 +84,11 @@ static int attach(struct task *task, const struct agent_channel_info *channel, s
 	log_event(LOG_INFO, "run_adopted", "req=%s run=%s seq=%llu", task->claim.request_id,
 		  task->claim.run_id, (unsigned long long)task->output.spool.last_seq);
 	jobs_running(task->sup->jobs, &task->claim, task->spec.interactive);
-	return agent_attach(&task->agent, task->channel, offsets[0], offsets[1], e);
+	if (agent_attach(&task->agent, task->channel, offsets[0], offsets[1], e) != 0)
+		return -1;
+	agent_resume_stdin(&task->agent, task->channel, channel->in_received);
+	input_begin(task, channel->in_received);
+	return 0;
 }
 
 void adopt_welcome(struct task *task, const struct agent_welcome *welcome)

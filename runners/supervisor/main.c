@@ -8,6 +8,7 @@
  * claims, beats and saves ends. The loop never waits for the database, the SQL thread never for a
  * box. The house thread (house.c) looks at the host and after its stores.
  *
+ * What clients type comes from the gate (input.c), passes the run's limits and goes to the agent.
  * Output goes straight from the agent into the spool file and is acknowledged when it is there.
  * Limits are enforced from here, by the monotonic clock: start-up and execution time-outs, cancel
  * with its grace.
@@ -63,7 +64,7 @@ static char mark_notice;
 static char mark_notice_conn[NOTICE_CONNS_MAX];
 static int notice_conns[NOTICE_CONNS_MAX];
 
-static struct task *find_run(struct supervisor *sup, const char *run_id)
+struct task *task_find(const struct supervisor *sup, const char *run_id)
 {
 	for (struct task *t = sup->tasks; t != NULL; t = t->next)
 		if (str_equal(t->claim.run_id, run_id))
@@ -144,7 +145,7 @@ static void on_box_reply(void *ctx, const struct box_reply *reply)
 static void on_box_entry(void *ctx, const struct box_reply *entry)
 {
 	struct supervisor *sup = ctx;
-	struct task *task = find_run(sup, entry->run_id);
+	struct task *task = task_find(sup, entry->run_id);
 	struct err e = ERR_INIT;
 
 	if (!sup->taken_over)
@@ -162,7 +163,7 @@ static void on_box_entry(void *ctx, const struct box_reply *entry)
 
 static void on_box_died(void *ctx, const struct box_reply *event)
 {
-	struct task *task = find_run(ctx, event->run_id);
+	struct task *task = task_find(ctx, event->run_id);
 
 	if (task != NULL && task->has_box && task->slot == event->slot)
 		task_box_died(task);
@@ -329,12 +330,12 @@ static void handle_jobs(struct supervisor *sup)
 			task_early(sup, &event);
 			break;
 		case JOBS_UNCLAIMED:
-			task = find_run(sup, event.claim.run_id);
+			task = task_find(sup, event.claim.run_id);
 			if (task != NULL && task->unclaimed)
 				task_unclaim(task);
 			break;
 		case JOBS_CLAIMED:
-			task = find_run(sup, event.claim.run_id);
+			task = task_find(sup, event.claim.run_id);
 			if (task != NULL && task_is_early(task))
 				task_confirm(task, &event);
 			else if (job_kind_is_operation(event.claim.kind))
@@ -356,7 +357,7 @@ static void handle_jobs(struct supervisor *sup)
 			list_boxes(sup);
 			break;
 		case JOBS_WISH:
-			task = find_run(sup, event.claim.run_id);
+			task = task_find(sup, event.claim.run_id);
 			if (task != NULL)
 				task_cancel(task);
 			break;
@@ -372,7 +373,7 @@ static void handle_jobs(struct supervisor *sup)
 		case JOBS_SAVED:
 		case JOBS_LOST:
 			result_remove(sup->policy, event.claim.run_id);
-			task = find_run(sup, event.claim.run_id);
+			task = task_find(sup, event.claim.run_id);
 			if (task != NULL)
 				task_saved(task, &event.trace);
 			else if (event.kind == JOBS_SAVED)
@@ -391,12 +392,15 @@ static int64_t next_due(const struct supervisor *sup, int64_t now)
 {
 	int64_t due = now + TICK_MAX_US;
 	int64_t operations = sandboxes_due_us(sup);
+	int64_t inputs = inputs_due_us(sup);
 
 	if (operations < due)
 		due = operations;
 	operations = sessions_due_us(sup);
 	if (operations < due)
 		due = operations;
+	if (inputs < due)
+		due = inputs;
 	if (!sup->box_open && sup->box_retry_us < due)
 		due = sup->box_retry_us;
 	for (const struct task *t = sup->tasks; t != NULL; t = t->next) {
@@ -420,7 +424,7 @@ static void dispatch(struct supervisor *sup, const struct epoll_event *event)
 		notice_accept(sup);
 	else if (mark >= mark_notice_conn && mark < mark_notice_conn + NOTICE_CONNS_MAX)
 		notice_read(sup, (int)(mark - mark_notice_conn));
-	else if (!upload_agent_ready(sup, event->data.ptr))
+	else if (!inputs_ready(sup, mark) && !upload_agent_ready(sup, event->data.ptr))
 		task_agent_ready(event->data.ptr);
 }
 
@@ -442,6 +446,7 @@ static bool turn(struct supervisor *sup)
 		task_tick(t, now);
 	sandboxes_tick(sup, now);
 	sessions_tick(sup, now);
+	inputs_tick(sup, now);
 	box_watch(sup);
 	if (now >= trace_mail_due_us(&sup->mail))
 		trace_mail_send(&sup->mail, &sup->to_gate);
@@ -509,7 +514,7 @@ static int start(struct supervisor *sup, struct err *e)
 	if (sup->notice_fd < 0 || jobs_start(sup->policy, instance, &sup->jobs, e) != 0 ||
 	    house_start(sup->policy, sup->jobs, &sup->house, e) != 0 ||
 	    add_mark(sup, sup->notice_fd, &mark_notice, e) != 0 ||
-	    add_mark(sup, jobs_fd(sup->jobs), &mark_jobs, e) != 0)
+	    add_mark(sup, jobs_fd(sup->jobs), &mark_jobs, e) != 0 || inputs_start(sup, e) != 0)
 		return -1;
 	return 0;
 }
@@ -549,6 +554,7 @@ int main(int argc, char **argv)
 	left = house_stop(sup.house, SAVE_WAIT_US);
 	if (!sup.outlawed)
 		jobs_stop(sup.jobs, SAVE_WAIT_US, sup.task_count > 0 || left);
+	inputs_free(&sup);
 	sandboxes_free(&sup);
 	sessions_free(&sup);
 	boxclient_release(&sup.box);

@@ -95,7 +95,8 @@ int task_send_command(struct task *task, struct err *e)
 				  .nproc = 0,
 				  .core_bytes = 0,
 				  .grace_ms = (uint32_t)task->sup->policy->runner.drain_grace_ms,
-				  .stdin_mode = AGENT_STDIN_NONE};
+				  .stdin_mode = task->spec.interactive ? AGENT_STDIN_STREAM
+								       : AGENT_STDIN_NONE};
 
 	if (send_files(task, e) != 0 || (task->claim.kind == JOB_RUN && mark_sent(task, e) != 0) ||
 	    agent_exec(&task->agent, task->channel, &exec, e) != 0)

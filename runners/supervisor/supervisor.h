@@ -13,6 +13,7 @@
 #include "runners/supervisor/house.h"
 #include "runners/supervisor/jobs.h"
 #include "runners/supervisor/output.h"
+#include "runners/supervisor/typing.h"
 
 /* The command's ids inside the box. */
 #define BOX_USER      1000U
@@ -155,6 +156,10 @@ struct task {
 	int64_t retry_us;            /* TASK_WANTS_BOX: not before */
 	int64_t notice_us;           /* when an output notice is due; 0 none */
 	int64_t last_notice_us;
+	bool typing_on; /* it is interactive and its command has started */
+	struct typing typing;
+	unsigned int typing_told; /* truncated records of its input */
+	struct buf typed;         /* within the limits; the command has not taken it yet */
 	struct collection collection;
 	struct trace trace;
 };
@@ -173,6 +178,7 @@ struct supervisor {
 	struct trace_mail mail; /* to the gate */
 	int epoll_fd;
 	int notice_fd;
+	struct inputs *inputs; /* input.c */
 	struct task *tasks;
 	struct sandbox *sandboxes;
 	struct sandbox_op *ops;
@@ -198,6 +204,12 @@ void task_confirm(struct task *task, struct jobs_event *event);
 void task_unclaim(struct task *task);
 /* The same for a claim that an earlier runner of this node held. */
 void task_adopt(struct supervisor *sup, struct jobs_event *event);
+/* main.c; NULL: not here */
+struct task *task_find(const struct supervisor *sup, const char *run_id);
+/* The spool has grown: tells the gate, soon. */
+void task_output_changed(struct task *task);
+/* The spool cannot be written: the run cannot be served truthfully any more. */
+void task_store_broke(struct task *task, const struct err *e);
 /* cancel.c */
 void task_cancel(struct task *task);
 /* KILL; the box, or the wait for the command, ends if that does not help. */
@@ -305,6 +317,23 @@ int64_t sessions_due_us(const struct supervisor *sup);
 void sessions_free(struct supervisor *sup);
 /* The agent of an upload's box is ready; false: the mark is no upload's. */
 bool upload_agent_ready(struct supervisor *sup, const void *mark);
+
+/* --- input.c
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+int inputs_start(struct supervisor *sup, struct err *e);
+void inputs_free(struct supervisor *sup);
+/* An event of epoll; false: it is not one of these. */
+bool inputs_ready(struct supervisor *sup, void *mark);
+/* Idle limits, and input that could not go on before. */
+void inputs_tick(struct supervisor *sup, int64_t now_us);
+int64_t inputs_due_us(const struct supervisor *sup);
+/* The command of a run takes input, if it is interactive. taken: bytes that its agent has. */
+void input_begin(struct task *task, uint64_t taken);
+void input_end(struct task *task);
+/* The command took some. */
+void input_taken(struct task *task);
 
 /* adopt.c: the box of an adopted task was found. */
 void adopt_box(struct task *task, const struct box_reply *entry);

@@ -67,7 +67,7 @@ static void agent_drop(struct task *task)
  * -----------------------------------------------------------------------------------------------------
  */
 
-static void output_changed(struct task *task)
+void task_output_changed(struct task *task)
 {
 	int64_t now = clock_monotonic_us();
 
@@ -80,8 +80,7 @@ static void output_changed(struct task *task)
 	}
 }
 
-/* The spool cannot be written: the run cannot be served truthfully any more. */
-static void store_broke(struct task *task, const struct err *e)
+void task_store_broke(struct task *task, const struct err *e)
 {
 	if (!task->store_failed)
 		log_err(LOG_ERROR, "spool", e, "req=%s run=%s", task->claim.request_id,
@@ -106,13 +105,24 @@ static void on_started(void *ctx, uint32_t channel, uint32_t pid)
 	trace_mark_at(&task->trace, TRACE_STARTED, now);
 	task->started = true;
 	if (output_start(&task->output, now, &e) != 0) {
-		store_broke(task, &e);
+		task_store_broke(task, &e);
 		return;
 	}
 	task->run_deadline_us =
 	    task->output.spool.start.monotonic_us + task->spec.timeout_ms * CLOCK_US_PER_MS;
-	output_changed(task);
+	task_output_changed(task);
+	input_begin(task, 0);
 	jobs_running(task->sup->jobs, &task->claim, task->spec.interactive);
+}
+
+static void on_input(void *ctx, uint32_t channel, uint64_t offset, bool closed)
+{
+	struct task *task = ctx;
+
+	(void)offset;
+	(void)closed;
+	if (channel == task->channel)
+		input_taken(task);
 }
 
 static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uint64_t offset,
@@ -126,11 +136,11 @@ static void on_output(void *ctx, uint32_t channel, enum agent_stream stream, uin
 		return;
 	if (output_bytes(&task->output, stream == AGENT_STREAM_OUT ? 0 : 1, data, length,
 			 clock_monotonic_us(), &changed, &e) != 0) {
-		store_broke(task, &e);
+		task_store_broke(task, &e);
 		return;
 	}
 	if (changed)
-		output_changed(task);
+		task_output_changed(task);
 	/* a tail that waits for the rest of its character is not safe yet */
 	(void)agent_ack(&task->agent, channel, stream,
 			offset + length -
@@ -154,7 +164,7 @@ static void on_exited(void *ctx, uint32_t channel, const struct agent_exit *stat
 	task->term_deadline_us = 0;
 	if ((!task->started && output_start(&task->output, clock_monotonic_us(), &e) != 0) ||
 	    output_tick(&task->output, clock_monotonic_us(), true, &changed, &e) != 0) {
-		store_broke(task, &e);
+		task_store_broke(task, &e);
 		return;
 	}
 	trace_mark(&task->trace, TRACE_DRAINED);
@@ -215,6 +225,7 @@ static const struct agent_events agent_events = {.welcome = on_welcome,
 						 .started = on_started,
 						 .output = on_output,
 						 .exited = on_exited,
+						 .input = on_input,
 						 .entry = on_entry,
 						 .data = on_data,
 						 .result = on_result,
@@ -729,9 +740,9 @@ void task_tick(struct task *task, int64_t now_us)
 	check_deadlines(task, now_us);
 	if (task->state == TASK_RUNNING && output_due_us(&task->output) <= now_us) {
 		if (output_tick(&task->output, now_us, false, &changed, &e) != 0)
-			store_broke(task, &e);
+			task_store_broke(task, &e);
 		else if (changed)
-			output_changed(task);
+			task_output_changed(task);
 	}
 	if (task->notice_us != 0 && now_us >= task->notice_us) {
 		task->notice_us = 0;
@@ -789,6 +800,7 @@ void task_free(struct task *task)
 	if (task->output_open)
 		output_close(&task->output);
 	collect_release(&task->collection);
+	input_end(task);
 	spec_release(&task->spec);
 	mem_free(task);
 }

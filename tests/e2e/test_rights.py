@@ -112,6 +112,7 @@ def files_and_sockets_are_for_those_who_need_them():
         os.path.join(c.RUN_DIR, "boxes"): ((), ()),
         os.path.join(c.RUN_DIR, "box", "box.sock"): (("cordon-run",), ("cordon-run",)),
         os.path.join(c.RUN_DIR, "gate", "control.sock"): (("www-data",), ("www-data",)),
+        os.path.join(c.RUN_DIR, "input-run", "input.sock"): (("cordon-gate", "cordon-run"), ("cordon-gate", "cordon-run")),
         os.path.join(c.RUN_DIR, "web", "fcgi.sock"): (("www-data",), ("www-data",)),
         os.path.join(c.DATA_DIR, "spool"): (("cordon-gate", "cordon-run"), ("cordon-run",)),
     }

@@ -99,6 +99,7 @@ make_folders() {
   folder "$RUN/gate" cordon-gate www-data 2750
   folder "$RUN/notify-gate" cordon-gate cordon-notify 2750
   folder "$RUN/notify-run" cordon-run cordon-notify 2750
+  folder "$RUN/input-run" cordon-run cordon-gate 2750
   folder "$RUN/box" root cordon-run 2750
   folder "$RUN/agents" root cordon-run 2750
   rm -f "$OFF"/*

@@ -121,7 +121,7 @@ $(BUILD)/lib/%.a:
 	@rm -f $@
 	@ar rcs $@ $^
 
-CORE_LIBS := -ljansson -lyaml -lmariadb -lcrypto -lcurl -lpthread
+CORE_LIBS := -ljansson -lyaml -lmariadb -ljwt -lcares -lcrypto -lcurl -lpthread
 link = @mkdir -p $(@D); echo "  ld $@"; $(CC) $(CFLAGS) -pie $(LDFLAGS) -o $@
 
 $(BUILD)/bin/cordon-fcgi: $(call objects,$(FCGI_SRC)) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)

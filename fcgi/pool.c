@@ -29,6 +29,7 @@ struct worker_slot {
 struct pool {
 	const char *policy_path;
 	struct policy *policy;
+	struct secrets *secrets;
 	char image_digest[IMAGE_DIGEST_SIZE];
 	int listen_fd;
 	struct scoreboard *board;
@@ -57,7 +58,7 @@ static void start_worker(struct pool *pool, size_t i)
 	pid_t pid = proc_fork();
 
 	if (pid == 0)
-		_exit(worker_run(pool->policy, pool->image_digest, pool->listen_fd,
+		_exit(worker_run(pool->policy, pool->secrets, pool->image_digest, pool->listen_fd,
 				 &pool->board->slots[i]));
 	if (pid < 0) {
 		slot->start_at_us = clock_monotonic_us() + BACKOFF_MAX_US;
@@ -193,16 +194,21 @@ static int make_slots(struct pool *pool, struct err *e)
 static void reload(struct pool *pool)
 {
 	struct policy *fresh = NULL;
+	struct secrets *secrets = NULL;
 	struct err e = ERR_INIT;
 
 	reload_wanted = 0;
-	if (policy_load(pool->policy_path, &fresh, &e) != 0) {
+	if (policy_load(pool->policy_path, &fresh, &e) != 0 ||
+	    secrets_load(fresh, &secrets, &e) != 0) {
 		log_err(LOG_ERROR, "reload_refused", &e, "%s", "");
+		policy_free(fresh);
 		return;
 	}
 	fresh->pool.workers = pool->policy->pool.workers;
 	policy_free(pool->policy);
 	pool->policy = fresh;
+	secrets_free(pool->secrets);
+	pool->secrets = secrets;
 	for (size_t i = 0; i < pool->count; i++)
 		if (pool->slots[i].pid != 0 && !pool->slots[i].retiring)
 			retire(pool, i);
@@ -232,7 +238,9 @@ int pool_run(const char *policy_path, struct policy *policy, int listen_fd)
 	struct pool pool = {.policy_path = policy_path, .policy = policy, .listen_fd = listen_fd};
 	struct err e = ERR_INIT;
 
-	if (image_digest("host", pool.image_digest, &e) != 0 || make_slots(&pool, &e) != 0 ||
+	json_setup();
+	if (secrets_load(policy, &pool.secrets, &e) != 0 ||
+	    image_digest("host", pool.image_digest, &e) != 0 || make_slots(&pool, &e) != 0 ||
 	    proc_on_signal(SIGTERM, on_signal, &e) != 0 ||
 	    proc_on_signal(SIGINT, on_signal, &e) != 0 ||
 	    proc_on_signal(SIGHUP, on_signal, &e) != 0 ||
@@ -263,6 +271,7 @@ int pool_run(const char *policy_path, struct policy *policy, int listen_fd)
 	log_event(LOG_INFO, "stopped", "code=%d", pool.exit_code);
 	scoreboard_destroy(pool.board);
 	mem_free(pool.slots);
+	secrets_free(pool.secrets);
 	policy_free(pool.policy);
 	return pool.exit_code;
 }

@@ -190,10 +190,10 @@ static int serve(const struct turn *turn, struct handler_context *context,
 	return WORKER_EXIT_SERVED;
 }
 
-int worker_run(const struct policy *policy, const char *image_digest, int listen_fd,
-	       struct score *slot)
+int worker_run(const struct policy *policy, const struct secrets *secrets, const char *image_digest,
+	       int listen_fd, struct score *slot)
 {
-	struct handler_context context = {.image_digest = image_digest};
+	struct handler_context context = {.image_digest = image_digest, .secrets = secrets};
 	struct notifier pair[2];
 	struct fcgi_request *fcgi = NULL;
 	struct err e = ERR_INIT;

@@ -1,7 +1,9 @@
 #include "handlers/authn.h"
 
 #include "handlers/ops/op_run.h"
+#include "handlers/secrets.h"
 
+#include "runners/base/clock.h"
 #include "runners/base/limits.h"
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
@@ -91,7 +93,34 @@ static int key_check(struct handler_context *context, const char *credential, in
 	return 0;
 }
 
+static int token_judge(struct handler_context *context, const char *credential, int64_t accepted_ms,
+		       struct principal *out, struct err *e)
+{
+	const struct secrets *secrets = context->secrets;
+	int64_t now_ms = accepted_ms != 0 ? accepted_ms : clock_real_us() / CLOCK_US_PER_MS;
+	struct principal found;
+	struct store_value tenant[1];
+	int got;
+
+	context->has_run = false;
+	if (token_check(secrets == NULL ? NULL : secrets->token, context->policy, credential,
+			now_ms / 1000, &found, e) != 0)
+		return -1;
+	/* a tenant begins with its first key: a claim makes none */
+	tenant[0] = SV_TEXT(found.tenant);
+	got = store_query_row(context->db, STMT_TENANT_FIND, tenant, 1, e);
+	if (got < 0)
+		return -1;
+	if (got == 0)
+		return err_show(e, ERR_UNAUTHORIZED,
+				"The token is not valid: its tenant is not known here.");
+	store_done(context->db);
+	*out = found;
+	return 0;
+}
+
 static const struct authn_scheme schemes[] = {
+    {"token", token_fits, token_judge},
     {"api_key", key_fits, key_check},
 };
 
@@ -111,19 +140,22 @@ int authn_check(struct handler_context *context, const struct http_request *requ
 	const char *credential = http_header(request, "X-API-KEY");
 	const char *authorization = http_header(request, "Authorization");
 	static const char *const names[] = {"auth_token", "token"};
+	size_t name_count = context->policy->streams.signed_urls ? 1 : ARRAY_LEN(names);
 
 	buf_init(&value, LIMIT_URL_BYTES);
 	if (credential != NULL && credential[0] != '\0')
-		return judge(context, credential, accepted_ms, out, e);
+		return key_fits(credential) ? key_check(context, credential, accepted_ms, out, e)
+					    : refuse(e);
 	if (authorization != NULL && strncasecmp(authorization, "Bearer ", 7) == 0)
 		return judge(context, authorization + 7 + strspn(authorization + 7, " "),
 			     accepted_ms, out, e);
-	for (size_t i = 0; query_allowed && i < ARRAY_LEN(names); i++) {
+	for (size_t i = 0; query_allowed && i < name_count; i++) {
 		if (http_query(request, names[i], &value) == 1)
 			return judge(context, buf_text(&value), accepted_ms, out, e);
 		if (buf_error(&value) == ERR_NOMEM)
 			return err_set(e, ERR_NOMEM, 0, "credential");
 	}
 	return err_show(e, ERR_UNAUTHORIZED,
-			"An API key is required: send X-API-KEY or Authorization: Bearer.");
+			"An API key or a token is required: send X-API-KEY or Authorization: "
+			"Bearer.");
 }

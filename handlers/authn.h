@@ -1,7 +1,8 @@
 /*
  * authn.h: who is calling. A credential comes from X-API-KEY, from Authorization: Bearer, or, for
- * sockets, from the query (auth_token, token). A table of schemes decides by the credential's form
- * who judges it; API keys are the first scheme, a second one (signed tokens) is one more row.
+ * sockets, from the query (auth_token; token too, unless that signs the URL). A table of schemes
+ * decides by the credential's form who judges it: what has exactly two dots is a token (token.h;
+ * not in X-API-KEY), all else an API key, which has none.
  *
  * API key: ck_<id>_<secret>, id 12 and secret 32 characters of a-z2-7. The row is found by id and
  * the SHA-256 of the secret compared in constant time; a revoked key stops working with the next

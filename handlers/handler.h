@@ -24,13 +24,15 @@
 #define ROUTE_MAX_PARAMS 4
 
 struct run_row;
+struct secrets;
 
 struct handler_context {
 	const struct policy *policy;
 	struct store *db;
 	struct notifier *to_gate;
 	struct notifier *to_runner;
-	const char *image_digest; /* of the image `host` */
+	const char *image_digest;      /* of the image `host` */
+	const struct secrets *secrets; /* secrets.h; NULL: the policy names none */
 	/* the request that is served now: its moments, and the run that they belong to, "" none;
 	 * the worker tells the gate what came after the row's commit */
 	/* The run that the request's path names: read together with the key, for the first
@@ -48,11 +50,12 @@ struct handler_context {
 enum role { ROLE_USER, ROLE_ADMIN, ROLE_OPERATOR };
 
 struct principal {
-	char key_id[33];
+	char key_id[33]; /* "": a token */
 	char tenant[65];
 	char user[65];
 	enum role role;
 	char scopes[1025];
+	int64_t expires_ms; /* real time, of a token; 0: a key, which lives until it is revoked */
 };
 
 /* Decoded path parameters, in the pattern's order: any bytes but NUL. */

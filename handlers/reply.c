@@ -63,7 +63,7 @@ static const struct class_row classes[ERR__MAX] = {
     [ERR_NOT_FOUND] = {404, "not_found", "There is no such object."},
     [ERR_CONFLICT] = {409, "conflict", "The object's state does not allow this."},
     [ERR_DENIED] = {403, "forbidden", "This key is not allowed to do that."},
-    [ERR_UNAUTHORIZED] = {401, "unauthorized", "A valid API key is required."},
+    [ERR_UNAUTHORIZED] = {401, "unauthorized", "A valid API key or token is required."},
     [ERR_LIMIT] = {413, "body_too_large", "The request is larger than allowed."},
     [ERR_UNAVAILABLE] = {503, "store_unavailable",
 			 "The database cannot be reached. Try again soon."},

@@ -39,6 +39,9 @@ UPDATE api_key SET revoked_at = UTC_TIMESTAMP(6) WHERE id = ? AND revoked_at IS 
 -- name: TENANT_ENSURE
 INSERT IGNORE INTO tenant (id, created_at) VALUES (?, UTC_TIMESTAMP(6));
 
+-- name: TENANT_FIND
+SELECT id FROM tenant WHERE id = ?;
+
 -- name: TENANT_LOCK
 SELECT id FROM tenant WHERE id = ? FOR UPDATE;
 

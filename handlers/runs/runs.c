@@ -11,6 +11,7 @@
 #include "handlers/runs/codec.h"
 #include "handlers/runs/codec_session.h"
 #include "handlers/runs/common.h"
+#include "handlers/runs/signed.h"
 #include "runners/base/clock.h"
 #include "runners/base/limits.h"
 #include "runners/base/log.h"
@@ -155,7 +156,7 @@ static bool answer_is_due(const struct run_row *row, bool until_running)
 static void answer_run(const struct handler_context *context, const struct run_row *row,
 		       struct http_response *response)
 {
-	reply_json(response, 200, codec_run(context->policy, row));
+	reply_json(response, 200, signed_run(context, row, codec_run(context->policy, row)));
 }
 
 static void answer_now(struct handler_context *context, const struct http_request *request,
@@ -448,7 +449,9 @@ void runs_list(struct handler_context *context, const struct http_request *reque
 	}
 	items = json_array();
 	for (size_t i = 0; i < count && i < limit; i++) {
-		if (json_array_append_new(items, codec_run(context->policy, &rows[i])) == 0)
+		if (json_array_append_new(
+			items,
+			signed_run(context, &rows[i], codec_run(context->policy, &rows[i]))) == 0)
 			continue;
 		/* a list with holes would look like a whole one */
 		json_decref(items);

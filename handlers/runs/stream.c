@@ -3,8 +3,13 @@
 
 #include "handlers/ops/op_run.h"
 #include "handlers/reply.h"
+#include "handlers/runs/signed.h"
 #include "runners/base/num.h"
 #include "runners/base/str.h"
+
+#include <openssl/sha.h>
+
+#define PERSONA_TAG_BYTES 8
 
 static void refuse(struct http_response *response, int status, const char *code,
 		   const char *message, int close_code)
@@ -13,20 +18,48 @@ static void refuse(struct http_response *response, int status, const char *code,
 		   json_pack("{s:i}", "close_code", close_code));
 }
 
+/* The caller's arguments of the internal URL: who he is, and what counts with the quotas. */
+static void put_arguments(struct buf *out, const struct principal *caller,
+			  const struct run_row *row)
+{
+	unsigned char hash[SHA256_DIGEST_LENGTH];
+	char tag[PERSONA_TAG_BYTES * 2 + 1];
+	char persona[sizeof(caller->tenant) + sizeof(row->persona_id) + 1];
+
+	buf_add_str(out, "p=");
+	str_percent_encode(out, caller->tenant, strlen(caller->tenant), "");
+	buf_add_str(out, "%2F");
+	str_percent_encode(out, caller->user, strlen(caller->user), "");
+	buf_addf(out, "&k=%s", caller->key_id);
+	if (caller->expires_ms != 0)
+		buf_addf(out, "&x=%lld", (long long)caller->expires_ms);
+	if (row->interactive)
+		buf_add_str(out, "&i=1");
+	if (row->session_id[0] != '\0')
+		buf_addf(out, "&se=%s", row->session_id);
+	if (row->persona_id[0] == '\0')
+		return;
+	/* a client's text may be long, and is its tenant's own */
+	(void)snprintf(persona, sizeof(persona), "%s/%s", caller->tenant, row->persona_id);
+	(void)SHA256((const unsigned char *)persona, strlen(persona), hash);
+	str_hex(tag, hash, PERSONA_TAG_BYTES);
+	buf_addf(out, "&pe=%s", tag);
+}
+
 void runs_stream(struct handler_context *context, const struct http_request *request,
 		 const struct route_match *match, const struct principal *caller,
 		 struct http_response *response)
 {
 	const char *upgrade = http_header(request, "Upgrade");
 	scope_buf struct buf text = BUF_NONE;
-	scope_buf struct buf user = BUF_NONE;
+	scope_buf struct buf arguments = BUF_NONE;
 	struct run_row row;
 	struct err e = ERR_INIT;
 	uint64_t from = 0;
 	int got;
 
 	buf_init(&text, 64);
-	buf_init(&user, 1024);
+	buf_init(&arguments, 2048);
 	got = op_run_get(context, caller, match->params[0], &row, &e);
 	/* stricter than GET: the exact owner, admins included in the refusal */
 	if (got == 0 &&
@@ -35,6 +68,14 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 	if (got != 0) {
 		if (e.code == ERR_NOT_FOUND)
 			refuse(response, 404, "run_not_found", "There is no such run.", 4404);
+		else
+			reply_err(response, &face_runs, request, &e);
+		return;
+	}
+	if (signed_wanted(context) &&
+	    signed_check(context, request, row.id, clock_real_us() / CLOCK_US_PER_S, &e) != 0) {
+		if (e.code == ERR_DENIED)
+			refuse(response, 403, "forbidden", e.shown, 1008);
 		else
 			reply_err(response, &face_runs, request, &e);
 		return;
@@ -57,15 +98,12 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 		reply_no_memory(response, &face_runs);
 		return;
 	}
-	str_percent_encode(&user, caller->tenant, strlen(caller->tenant), "");
-	buf_add_str(&user, "%2F");
-	str_percent_encode(&user, caller->user, strlen(caller->user), "");
-	if (!buf_ok(&user)) {
+	put_arguments(&arguments, caller, &row);
+	if (!buf_ok(&arguments)) {
 		reply_no_memory(response, &face_runs);
 		return;
 	}
 	http_response_headerf(response, "X-Accel-Redirect",
-			      "/internal/stream/%s/run/%s?from=%llu&p=%s&k=%s&i=%d&req=%s",
-			      row.node, row.id, (unsigned long long)from, buf_text(&user),
-			      caller->key_id, row.interactive ? 1 : 0, request->request_id);
+			      "/internal/stream/%s/run/%s?from=%llu&%s&req=%s", row.node, row.id,
+			      (unsigned long long)from, buf_text(&arguments), request->request_id);
 }

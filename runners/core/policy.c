@@ -139,6 +139,8 @@ static int check_text(const struct policy_key *key, const char *text, char *reas
 		return choice_is_good(key->choices, text)
 			   ? 0
 			   : refuse(reason, size, "must be one of: %s", key->choices);
+	if (length == 0 && least == 0)
+		return 0;
 	if (!text_is_good(text))
 		return refuse(reason, size, "must not have control characters");
 	if (!str_utf8_valid(text, (size_t)length))
@@ -381,6 +383,10 @@ static int check_relations(const struct policy *policy, const struct policy_sour
 		    "runs.artifact_ttl_hours", e,
 		    "%" PRId64 " hours must be at most runs.row_ttl_days (%" PRId64 " days)",
 		    policy->runs.artifact_ttl_hours, policy->runs.row_ttl_days);
+	if (policy->streams.signed_urls && policy->streams.secret_file[0] == '\0')
+		return policy_refuse(source,
+				     mark_of(source, "streams.signed_urls", "streams.secret_file"),
+				     "streams.signed_urls", e, "needs streams.secret_file");
 	if (path_is_below(policy->paths.data, policy->paths.run) ||
 	    path_is_below(policy->paths.run, policy->paths.data))
 		return policy_refuse(source, mark_of(source, "paths.data", "paths.run"),

@@ -88,8 +88,29 @@ struct policy {
 		int64_t ws_max_total;
 		int64_t ws_max_per_user;
 		int64_t ws_max_per_run;
+		int64_t ws_max_per_persona;
+		int64_t ws_max_per_session;
 		int64_t sweep_ms;
 	} gate;
+	struct {
+		bool signed_urls;
+		char *secret_file; /* "" none; as every file of secrets */
+		int64_t url_ttl_sec;
+	} streams;
+	struct {
+		struct {
+			char *secret_file;
+			char *jwks_file;
+			char *issuer;
+			char *audience;
+			char *user_claim;
+			char *roles_claim;
+			char *admin_role;
+			char *tenant_claim; /* "": always `tenant` */
+			char *tenant;
+			int64_t leeway_sec;
+		} jwt;
+	} auth;
 	struct {
 		int64_t concurrency; /* resolved: never 0 */
 		int64_t poll_ms;

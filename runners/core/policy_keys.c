@@ -17,6 +17,12 @@
 		path, POLICY_CHOICE, "", 1, 32, standard, doc, AT(field), choices \
 	}
 
+/* Text that may be left empty. */
+#define MAYBE(path, kind, field, max, standard, doc)                   \
+	{                                                              \
+		path, kind, "", 0, max, standard, doc, AT(field), NULL \
+	}
+
 #define MS_MAX   INT64_C(86400000)
 #define MIB_MAX  INT64_C(16777216) /* 16 TiB */
 #define SIZE_TOP (INT64_C(1) << 44)
@@ -75,8 +81,47 @@ const struct policy_key policy_keys[] = {
 	   "Open streams of one user."),
     NUMBER("gate.ws_max_per_run", gate.ws_max_per_run, "", 1, 100000, "8",
 	   "Open streams of one run."),
+    NUMBER("gate.ws_max_per_persona", gate.ws_max_per_persona, "", 0, 100000, "32",
+	   "Open streams of one persona_id of a tenant; 0: no limit."),
+    NUMBER("gate.ws_max_per_session", gate.ws_max_per_session, "", 0, 100000, "16",
+	   "Open streams of the runs of one session; 0: no limit."),
     NUMBER("gate.sweep_ms", gate.sweep_ms, "ms", 50, MS_MAX, "1000",
 	   "Time between two looks for what has expired."),
+
+    BOOL("streams.signed_urls", streams.signed_urls, "false",
+	 "true: a stream is opened with the token and exp of its log_stream_url only, beside the "
+	 "usual credential. Needs streams.secret_file."),
+    MAYBE(
+	"streams.secret_file", POLICY_PATH, streams.secret_file, 512, "",
+	"File with the secret that signs stream URLs, 8 to 4096 bytes; a line feed at its end does "
+	"not count. Only cordon-fcgi reads it."),
+    NUMBER("streams.url_ttl_sec", streams.url_ttl_sec, "s", 1, 2592000, "60",
+	   "A signed stream URL may be used for so long."),
+
+    MAYBE("auth.jwt.secret_file", POLICY_PATH, auth.jwt.secret_file, 512, "",
+	  "File with the secret of HS256 tokens, 32 to 4096 bytes, as streams.secret_file. Empty: "
+	  "HS256 is refused."),
+    MAYBE(
+	"auth.jwt.jwks_file", POLICY_PATH, auth.jwt.jwks_file, 512, "",
+	"JSON file with the public keys (JWKS) of RS256 and ES256 tokens. Empty: both are refused. "
+	"Without both files all tokens are refused."),
+    MAYBE("auth.jwt.issuer", POLICY_TEXT, auth.jwt.issuer, 255, "",
+	  "What `iss` must be; empty: it is not looked at."),
+    MAYBE("auth.jwt.audience", POLICY_TEXT, auth.jwt.audience, 255, "",
+	  "What `aud` must be or hold; empty: it is not looked at."),
+    {"auth.jwt.user_claim", POLICY_TEXT, "", 1, 64, "sub", "Claim with the user.",
+     AT(auth.jwt.user_claim), NULL},
+    MAYBE("auth.jwt.roles_claim", POLICY_TEXT, auth.jwt.roles_claim, 64, "roles",
+	  "Claim with the roles, a list or words in one text; empty: everybody is a user."),
+    {"auth.jwt.admin_role", POLICY_TEXT, "", 1, 64, "admin",
+     "The role that makes its holder an admin of the tenant. No claim makes an operator.",
+     AT(auth.jwt.admin_role), NULL},
+    MAYBE("auth.jwt.tenant_claim", POLICY_TEXT, auth.jwt.tenant_claim, 64, "",
+	  "Claim with the tenant, which must be known here; empty: auth.jwt.tenant."),
+    {"auth.jwt.tenant", POLICY_NAME, "", 1, 64, "default",
+     "Tenant of tokens when auth.jwt.tenant_claim is empty.", AT(auth.jwt.tenant), NULL},
+    NUMBER("auth.jwt.leeway_sec", auth.jwt.leeway_sec, "s", 0, 300, "0",
+	   "Clocks of issuer and server may differ by so much."),
 
     NUMBER("runner.concurrency", runner.concurrency, "", 0, LIMIT_CONCURRENCY, "0",
 	   "Boxes at one time on this host; 0: four per core, at most 64."),

@@ -21,7 +21,7 @@ struct policy_key {
 	enum policy_kind kind;
 	const char *unit;
 	int64_t min;
-	int64_t max;
+	int64_t max; /* min 0: the text may be empty, which stands for none */
 	const char
 	    *standard; /* default: words for a list, key=value words for a map, NULL: required */
 	const char *doc;
@@ -30,7 +30,7 @@ struct policy_key {
 };
 
 /* At most this many rows; policy_keys.c checks it. */
-#define POLICY_KEYS_MAX 160
+#define POLICY_KEYS_MAX 192
 
 extern const struct policy_key policy_keys[];
 extern const size_t policy_key_count;

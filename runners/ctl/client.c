@@ -229,7 +229,9 @@ struct session {
 	void *arg;
 	struct buf text;
 	uint64_t next_seq;
-	bool connected; /* at least once, in this try */
+	char
+	    signature[160]; /* "&token=...&exp=..."; "": streams are not signed, or not known yet */
+	bool connected;     /* at least once, in this try */
 	bool over;
 	bool ended; /* the caller or `end` finished it */
 	char reason[160];
@@ -317,7 +319,7 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 	struct lws_client_connect_info connect;
 	struct lws_context *context;
 	char host[256];
-	char path[256];
+	char path[512];
 	int port = 443;
 
 	if (split_url(s->client->url, host, sizeof(host), &port, e) != 0)
@@ -335,8 +337,8 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 	context = lws_create_context(&info);
 	if (context == NULL)
 		return err_set(e, ERR_INTERNAL, 0, "lws_create_context");
-	(void)snprintf(path, sizeof(path), "/api/v1/sandbox/runs/%s/stream?from_seq=%llu", run_id,
-		       (unsigned long long)s->next_seq);
+	(void)snprintf(path, sizeof(path), "/api/v1/sandbox/runs/%s/stream?from_seq=%llu%s", run_id,
+		       (unsigned long long)s->next_seq, s->signature);
 	connect.context = context;
 	connect.address = host;
 	connect.port = port;
@@ -356,6 +358,27 @@ static int connect_once(struct session *s, const char *run_id, struct err *e)
 			s->idle(s->arg);
 	lws_context_destroy(context);
 	return 0;
+}
+
+/* Where streams are signed, a fresh signature out of the run's log_stream_url. */
+static void get_signature(struct session *s, const char *run_id)
+{
+	scope_json json_t *run = NULL;
+	char path[128];
+	const char *url;
+	const char *token = NULL;
+	struct err e = ERR_INIT;
+
+	(void)snprintf(path, sizeof(path), "/api/v1/sandbox/runs/%s", run_id);
+	if (client_call(s->client, "GET", path, NULL, NULL, &run, &e) != 0)
+		return;
+	url = json_text(json_object_get(run, "log_stream_url"));
+	if (url != NULL)
+		token = strstr(url, "token=");
+	if (token == NULL || strlen(token) + 2 > sizeof(s->signature))
+		return;
+	s->signature[0] = '&';
+	memcpy(s->signature + 1, token, strlen(token) + 1);
 }
 
 /* Why a handshake failed: libwebsockets hides the answer, so the path is asked without one. -1 with
@@ -386,6 +409,8 @@ int client_stream(struct client *client, const char *run_id, client_frame *each,
 	for (int failures = 0; !s.ended && result == 0;) {
 		result = connect_once(&s, run_id, e);
 		failures = s.connected ? 0 : failures + 1;
+		if (!s.ended && result == 0)
+			get_signature(&s, run_id);
 		if (!s.ended && result == 0)
 			result = ask_refusal(client, run_id, e);
 		if (failures > TRIES_MAX)

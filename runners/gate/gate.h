@@ -21,6 +21,7 @@
 #define GATE_PATH_BYTES 512
 #define GATE_USER_BYTES 256
 #define GATE_KEY_BYTES  40
+#define GATE_TAG_BYTES  40
 
 /* The end of a run as its row tells it. */
 struct run_end {
@@ -96,7 +97,10 @@ struct stream {
 	uint64_t from_seq;
 	int64_t progress_us;
 	char user[GATE_USER_BYTES];
-	char key_id[GATE_KEY_BYTES];
+	char key_id[GATE_KEY_BYTES];  /* "": it was opened by a token */
+	char persona[GATE_TAG_BYTES]; /* a hash; "": the run has none */
+	char session[GATE_TAG_BYTES];
+	struct gate_timer expiry; /* of the token */
 };
 
 struct sql_thread;

@@ -26,6 +26,7 @@
 #define CLOSE_GOING    1012
 #define CLOSE_SLOW     1013
 #define CLOSE_KEY      4401
+#define EXPIRY_MAX_MS  (INT64_C(366) * 86400 * 1000)
 #define ERROR_BYTES    1024
 #define FRAME_MAX_SIZE (LIMIT_RECORD_BYTES * 8)
 
@@ -69,7 +70,7 @@ static void tell_keys(struct gate *gate)
 	lws_start_foreach_dll(struct lws_dll2 *, d, lws_dll2_get_head(&gate->streams))
 	{
 		const struct stream *stream = lws_container_of(d, struct stream, in_all);
-		bool known = false;
+		bool known = stream->key_id[0] == '\0';
 
 		for (size_t i = 0; i < count && !known; i++)
 			known = str_equal(keys[i], stream->key_id);
@@ -88,8 +89,11 @@ struct handshake {
 	char id[IDENT_UUID_SIZE];
 	uint64_t from_seq;
 	bool interactive;
+	int64_t expires_ms; /* real time; 0: never */
 	char user[GATE_USER_BYTES];
 	char key_id[GATE_KEY_BYTES];
+	char persona[GATE_TAG_BYTES];
+	char session[GATE_TAG_BYTES];
 };
 
 static int argument(struct lws *wsi, const char *name, char *out, size_t size)
@@ -119,10 +123,19 @@ static int read_handshake(struct lws *wsi, struct handshake *out)
 	    num_u64("from", text, 0, INT64_MAX, &out->from_seq, &ignored) != 0)
 		out->from_seq = 0;
 	out->interactive = argument(wsi, "i=", text, sizeof(text)) == 0 && str_equal(text, "1");
-	return argument(wsi, "p=", out->user, sizeof(out->user)) != 0 ||
-		       argument(wsi, "k=", out->key_id, sizeof(out->key_id)) != 0
-		   ? -1
-		   : 0;
+	if (argument(wsi, "x=", text, sizeof(text)) != 0 ||
+	    num_i64("x", text, 0, INT64_MAX, &out->expires_ms, &ignored) != 0)
+		out->expires_ms = 0;
+	/* absent is "": the run has none, or the caller came with a token */
+	if (argument(wsi, "pe=", out->persona, sizeof(out->persona)) != 0)
+		out->persona[0] = '\0';
+	if (argument(wsi, "se=", out->session, sizeof(out->session)) != 0)
+		out->session[0] = '\0';
+	if (argument(wsi, "k=", out->key_id, sizeof(out->key_id)) != 0)
+		out->key_id[0] = '\0';
+	if (out->key_id[0] == '\0' && out->expires_ms == 0)
+		return -1;
+	return argument(wsi, "p=", out->user, sizeof(out->user)) != 0 ? -1 : 0;
 }
 
 /* The quota that one more stream would break, or NULL. */
@@ -130,6 +143,8 @@ static const char *broken_quota(struct gate *gate, const struct handshake *h, in
 {
 	int64_t of_user = 0;
 	int64_t of_run = 0;
+	int64_t of_persona = 0;
+	int64_t of_session = 0;
 	const struct policy *p = gate->policy;
 
 	lws_start_foreach_dll(struct lws_dll2 *, d, lws_dll2_get_head(&gate->streams))
@@ -138,6 +153,8 @@ static const char *broken_quota(struct gate *gate, const struct handshake *h, in
 
 		of_user += str_equal(stream->user, h->user);
 		of_run += str_equal(stream->run->id, h->id);
+		of_persona += h->persona[0] != '\0' && str_equal(stream->persona, h->persona);
+		of_session += h->session[0] != '\0' && str_equal(stream->session, h->session);
 	}
 	lws_end_foreach_dll(d);
 	*out_limit = p->gate.ws_max_total;
@@ -146,6 +163,12 @@ static const char *broken_quota(struct gate *gate, const struct handshake *h, in
 	*out_limit = p->gate.ws_max_per_user;
 	if (p->gate.ws_max_per_user > 0 && of_user >= p->gate.ws_max_per_user)
 		return "user_connections_quota_exceeded";
+	*out_limit = p->gate.ws_max_per_persona;
+	if (p->gate.ws_max_per_persona > 0 && of_persona >= p->gate.ws_max_per_persona)
+		return "persona_connections_quota_exceeded";
+	*out_limit = p->gate.ws_max_per_session;
+	if (p->gate.ws_max_per_session > 0 && of_session >= p->gate.ws_max_per_session)
+		return "session_connections_quota_exceeded";
 	*out_limit = p->gate.ws_max_per_run;
 	if (p->gate.ws_max_per_run > 0 && of_run >= p->gate.ws_max_per_run)
 		return "run_connections_quota_exceeded";
@@ -198,6 +221,23 @@ static int judge(struct lws *wsi)
 	return 0;
 }
 
+static void expiry_due(struct gate_timer *timer)
+{
+	want_close(lws_container_of(timer, struct stream, expiry), CLOSE_KEY);
+}
+
+static void start_expiry(struct stream *stream, int64_t expires_ms)
+{
+	int64_t left = expires_ms - clock_real_us() / CLOCK_US_PER_MS;
+
+	if (left < 0)
+		left = 0;
+	/* a token of many years does not overflow the timer */
+	if (left < EXPIRY_MAX_MS)
+		timer_start(stream->gate->loop, &stream->expiry, expiry_due,
+			    left * CLOCK_US_PER_MS);
+}
+
 static int begin(struct lws *wsi, struct stream *stream)
 {
 	struct gate *gate = gate_of(wsi);
@@ -215,6 +255,10 @@ static int begin(struct lws *wsi, struct stream *stream)
 	stream->from_seq = h.from_seq;
 	memcpy(stream->user, h.user, sizeof(stream->user));
 	memcpy(stream->key_id, h.key_id, sizeof(stream->key_id));
+	memcpy(stream->persona, h.persona, sizeof(stream->persona));
+	memcpy(stream->session, h.session, sizeof(stream->session));
+	if (h.expires_ms != 0)
+		start_expiry(stream, h.expires_ms);
 	stream->progress_us = clock_monotonic_us();
 	input_open(stream, h.interactive);
 	lws_dll2_add_tail(&stream->in_run, &stream->run->streams);
@@ -237,6 +281,7 @@ static void leave(struct stream *stream)
 	spool_reader_close(&stream->reader);
 	input_close(stream);
 	timer_stop(gate->loop, &stream->short_timer);
+	timer_stop(gate->loop, &stream->expiry);
 	lws_dll2_remove(&stream->in_run);
 	lws_dll2_remove(&stream->in_all);
 	gate_unwatch(gate, stream->run);

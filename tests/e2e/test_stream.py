@@ -86,6 +86,27 @@ def all_subscribers_see_the_same_numbers():
 
 
 @check.test
+def a_slow_reader_never_slows_another():
+    """One reads nothing while the run prints 8 MiB; others have all of it in the meantime, and so has he when he reads."""
+    lines = 131072
+    run = c.run(["python3", "-c", f"import sys; [sys.stdout.write('%063d\\n' % i) for i in range({lines})]"], wait=False)
+    slow = c.WebSocket(c.stream_path(run["id"]))
+    begun = time.monotonic()
+    seen = c.many(3, 3, lambda i: c.follow(run["id"]))
+    took = time.monotonic() - begun
+    check.equal([code for _, code in seen], [1000] * 3)
+    for frames, _ in seen:
+        c.check_sequence(frames)
+        check.equal(frames, seen[0][0])
+    check.equal(c.output(seen[0][0], "stdout"), b"".join(b"%063d\n" % i for i in range(lines)))
+    late = []
+    while (frame := slow.frame()) is not None:
+        late.append(frame)
+    check.equal((late == seen[0][0], slow.close_code), (True, 1000))
+    check.true(took < 30, took)
+
+
+@check.test
 def heartbeats_keep_a_silent_stream_alive():
     run = c.run(["sleep", "11"], wait=False)
     frames, code = c.follow(run["id"])

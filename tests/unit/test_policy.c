@@ -90,7 +90,7 @@ static void test_keys_refused(void)
 	refuse(
 	    URL "colour: red\n",
 	    "p.yaml:2:1: colour: unknown key; known here: public_url, node, http, database, "
-	    "paths, log, pool, gate, runner, queue, active, runs, idempotency, tiers, images, runtimes, "
+	    "paths, log, pool, gate, streams, auth, runner, queue, active, runs, idempotency, tiers, images, runtimes, "
 	    "box, sandbox, sessions, data");
 	refuse(URL "pool:\n  worker: 3\n",
 	       "p.yaml:3:3: pool.worker: unknown key; known here: workers, max_requests, "
@@ -102,7 +102,7 @@ static void test_keys_refused(void)
 	refuse(
 	    URL "pool.workers: 3\n",
 	    "p.yaml:2:1: pool.workers: unknown key; known here: public_url, node, http, "
-	    "database, paths, log, pool, gate, runner, queue, active, runs, idempotency, tiers, images, "
+	    "database, paths, log, pool, gate, streams, auth, runner, queue, active, runs, idempotency, tiers, images, "
 	    "runtimes, box, sandbox, sessions, data");
 	refuse(URL "pool:\n  workers: 3\n  workers: 4\n",
 	       "p.yaml:4:3: pool.workers: is there twice, first in line 3");
@@ -296,6 +296,17 @@ static void test_relations_refused(void)
 	       "p.yaml:2:14: paths.data: must not lie in paths.run, nor around it");
 	refuse(URL "box: {uid_base: 65537}\n",
 	       "p.yaml:2:17: box.uid_base: must be a multiple of 65536");
+	refuse(URL "streams: {signed_urls: true}\n",
+	       "p.yaml:2:24: streams.signed_urls: needs streams.secret_file");
+	refuse(URL "streams: {secret_file: \"\", signed_urls: true}\n",
+	       "p.yaml:2:41: streams.signed_urls: needs streams.secret_file");
+	refuse(URL "streams: {secret_file: s}\n",
+	       "p.yaml:2:24: streams.secret_file: must be an absolute path without empty, \".\" "
+	       "and \"..\" parts");
+	refuse(URL "auth: {jwt: {user_claim: \"\"}}\n",
+	       "p.yaml:2:26: auth.jwt.user_claim: must have 1 to 64 bytes");
+	policy_free(take(URL "streams: {signed_urls: true, secret_file: /s}\n"));
+	policy_free(take(URL "auth: {jwt: {issuer: \"\", tenant_claim: org}}\n"));
 	policy_free(take(URL "paths: {run: /a, data: /ab}\n"));
 	policy_free(take(URL "box: {slots_max: 2}\n"));
 }

@@ -37,6 +37,7 @@ ctl_command ctl_cancel;
 ctl_command ctl_artifacts;
 ctl_command ctl_trace;
 ctl_command ctl_doctor;
+ctl_command ctl_egress;
 
 /* Takes "--name VALUE" or "--name=VALUE" out of the words; NULL if absent. Exits the reading at
  * "--". */

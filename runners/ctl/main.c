@@ -3,10 +3,10 @@
  *
  * Theory of operation. One process, one command, no state. `migrate`, `key`, `policy`, `sweep`,
  * `image`, `doctor` work on the host and read the policy file; they connect to the database as the
- * user who calls them. `run`, `runs`, `logs`, `trace` and the like are a client like any other:
- * they speak HTTPS with a key from the environment (CORDON_URL, CORDON_API_KEY, CORDON_CA) and
- * never see the policy. Keys are never taken from the command line, where every user of the host
- * could read them.
+ * user who calls them. `egress` works on the host and reads its words only. `run`, `runs`, `logs`,
+ * `trace` and the like are a client like any other: they speak HTTPS with a key from the
+ * environment (CORDON_URL, CORDON_API_KEY, CORDON_CA) and never see the policy. Keys are never
+ * taken from the command line, where every user of the host could read them.
  */
 #include "runners/ctl/ctl.h"
 
@@ -35,6 +35,9 @@ static const struct command commands[] = {
     {"image", ctl_image, true, "image list: the images of this host and their digests"},
     {"doctor", ctl_doctor, true,
      "doctor [--leaks]: each prerequisite in a line; with --leaks what no live run explains"},
+    {"egress", ctl_egress, false,
+     "egress expand|pin TOKEN... | egress refresh --label L (--source ADDRESS TOKEN... | --remove) [--print];"
+     " all with [--subdomains LIST] [--dns SERVERS] [--timeout S]: an allow list of ranges, addresses and names"},
     {"run", ctl_run, false,
      "run [--image I] [--timeout S] [--trust LEVEL] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
      " run a command, live output, its exit code"},

@@ -142,6 +142,8 @@ static void check_all(struct report *r)
 	check_socket(r, "cordon-gate", "gate/control.sock", SOCK_STREAM, "start cordon-gate");
 	check_socket(r, "cordon-runner", "notify-run/runner.sock", SOCK_SEQPACKET,
 		     "start cordon-runner");
+	check_socket(r, "input of runs", "input-run/input.sock", SOCK_SEQPACKET,
+		     "start cordon-runner");
 	check_socket(r, "cordon-box", "box/box.sock", SOCK_SEQPACKET, "start cordon-box (as root)");
 }
 

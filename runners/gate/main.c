@@ -8,7 +8,8 @@
  * - control.sock: holds (hold.c). nginx obeys X-Accel-Redirect from here, so only this program
  * answers on it.
  * - bytes.sock: WebSocket streams (stream.c). What a box wrote goes out here, and nginx obeys
- * nothing that comes from it.
+ * nothing that comes from it. What clients type into interactive runs goes to the runner's socket
+ * (input.c).
  * - gate.sock: notices from workers and the runner: "this run changed".
  *
  * Who may die when: this program at any time. nginx sends the requests that it held to the render

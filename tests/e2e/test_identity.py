@@ -215,16 +215,14 @@ def streams_of_a_persona_and_a_session_are_limited():
         c.request("POST", f"{RUNS}/{run['id']}/cancel")
     for ws in open_ones:
         ws.close()
-    run = c.run(["sleep", "30"], wait=False)
-    db = os.path.join(c.RUN_DIR, "db", "mariadb.sock")
-    subprocess.run(["mariadb", "--no-defaults", "--user", "root", "--socket", db, "cordon"], check=True, timeout=20, text=True,
-                   input=f"UPDATE run SET session_id = '01900000-0000-7000-8000-000000000001' WHERE id = '{run['id']}'")
+    session = c.request("POST", c.BASE + "/sessions", {"base_image": "host"}).json()["id"]
+    run = c.run(["sleep", "30"], wait=False, session_id=session, base_image=None)
     open_ones = [c.WebSocket(c.stream_path(run["id"])) for _ in range(3)]
     check.equal(is_refused(run["id"]),
                 (429, "connection_quota", {"close_code": 4429, "reason": "session_connections_quota_exceeded", "limit": 3}))
-    c.request("POST", f"{RUNS}/{run['id']}/cancel")
     for ws in open_ones:
         ws.close()
+    check.equal(c.request("DELETE", f"{c.BASE}/sessions/{session}").status, 200)
 
 
 @check.test

@@ -236,7 +236,9 @@ def a_command_that_does_not_read_stops_its_client_only():
             other = c.WebSocket(c.stream_path(quick["id"]))
             typed(other, "x\n")
             check.equal(c.output(rest(other), "stdout"), b"got x\n")
-    check.true(gate_kib() - memory < 8192, (memory, gate_kib()))
+    # the address sanitizer keeps what was freed
+    if "address" not in os.environ.get("CORDON_BUILD", ""):
+        check.true(gate_kib() - memory < 8192, (memory, gate_kib()))
     check.true(slowest > 1, f"the client was held up: {slowest} of {time.monotonic() - begun}")
     check.has(c.output(rest(ws), "stdout").decode(), c.sha(line.encode() * (total // len(line))))
 

@@ -98,6 +98,7 @@ const struct runtime_kind runtime_kinds[RUNTIME__MAX] = {
 			   .untrusted = true,
 			   .driven = true,
 			   .suggests = true,
+			   .interactive = true,
 			   .unknown = {"namespace_unavailable"},
 			   .deny_all = NET("supported", true, "runtime_preflight"),
 			   .allowlist = NET("supported", true, "runtime_preflight"),

@@ -11,8 +11,11 @@
 #include <CUnit/CUnit.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define SLOTS  8
@@ -286,6 +289,33 @@ static void test_made_for_a_copy(void)
 	CU_ASSERT_EQUAL(remove_all("empty"), BOX_OK);
 }
 
+/* Where the disk's file system can share blocks a copy takes none, however much is in it. */
+static void test_blocks_are_shared(void)
+{
+	char path[600];
+	struct statvfs before;
+	struct statvfs after;
+	struct statfs kind;
+	struct box_reply reply;
+	uint64_t took;
+
+	(void)snprintf(path, sizeof(path), "%s/data/workspaces", rig.dir);
+	CU_ASSERT_EQUAL_FATAL(statfs(path, &kind), 0);
+	in_workspace("shared", "head -c 40M /dev/urandom > big; sync", "");
+	CU_ASSERT_EQUAL(copy("shared", "shared.first", &reply), BOX_OK); /* it is written back */
+	CU_ASSERT_TRUE(reply.workspace_used > 40 * MIB);
+	CU_ASSERT_EQUAL_FATAL(statvfs(path, &before), 0);
+	CU_ASSERT_EQUAL(copy("shared", "shared.copy", &reply), BOX_OK);
+	CU_ASSERT_EQUAL_FATAL(statvfs(path, &after), 0);
+	took = (before.f_bfree - after.f_bfree) * before.f_frsize;
+	(void)printf(" (%llu KiB)", (unsigned long long)(took >> 10));
+	if (kind.f_type == XFS_SUPER_MAGIC || kind.f_type == BTRFS_SUPER_MAGIC)
+		CU_ASSERT_TRUE(took < 4 * MIB);
+	in_workspace("shared.copy", "echo own > big; cat big", "own\n");
+	in_workspace("shared", "stat -c %s big", "41943040\n");
+	CU_ASSERT_EQUAL(remove_all("shared"), BOX_OK);
+}
+
 /* --- what dies ------------------------------------------------------------------------------- */
 
 /* Case B24, a restore that is killed half way: the old tree is there, or the new one. */
@@ -327,6 +357,7 @@ static const struct test tests[] = {
     {"box_copy", "busy ones are refused", test_busy_ones_are_refused},
     {"box_copy", "a box during a copy", test_a_box_during_a_copy},
     {"box_copy", "made for a copy", test_made_for_a_copy},
+    {"box_copy", "blocks are shared", test_blocks_are_shared},
     {"box_copy", "B24 killed half way", test_killed_half_way},
 };
 

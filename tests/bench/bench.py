@@ -20,6 +20,7 @@ Parts, and the marks that they have:
     reads     11  GET of a run, beside a plain nginx that returns the same bytes
     growth    12  POST, GET and commands with a full database beside an empty one
     standing  13  1,000 idle boxes: memory, and the latency of others meanwhile
+    copies    14  a copy of a workspace (a snapshot) of 1, 64 and 256 MiB, where the disk can share blocks (an XFS in a file) and where it can't
     trace         where the time of a run and of a command goes (bench_trace.py)
 
 Output: a table of what was measured, then one row a mark: its value, what is asked, and held, MISSED, reported (nothing is asked), not here or
@@ -48,7 +49,8 @@ def trace(_out):
 PARTS = {"runs": (1, bench_runs.one_by_one), "builds": (3, bench_boxes.builds), "warm": (4, bench_boxes.warm),
          "exec": (5, bench_runs.exec_in_box), "idle": (6, bench_boxes.idle), "kill": (7, bench_boxes.kill),
          "output": (8, bench_runs.big_output), "artifacts": (9, bench_runs.artifacts), "holds": (10, bench_holds.holds),
-         "reads": (11, bench_runs.reads), "growth": (12, bench_growth.growth), "standing": (13, bench_boxes.standing), "trace": (0, trace)}
+         "reads": (11, bench_runs.reads), "growth": (12, bench_growth.growth), "standing": (13, bench_boxes.standing),
+         "copies": (14, bench_boxes.copies), "trace": (0, trace)}
 
 
 def main():

@@ -1,4 +1,4 @@
-"""bench_boxes.py: marks 3, 4, 6, 7 and 13: boxes alone, on a cordon-box of their own, by bench_boxpart."""
+"""bench_boxes.py: marks 3, 4, 6, 7, 13 and 14: boxes alone, on a cordon-box of their own, by bench_boxpart."""
 import contextlib
 import json
 import os
@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import time
 
-from benchlib import SCALE, NotHere, beside, bwrap, part, say, tool
+from benchlib import SCALE, NotHere, beside, bwrap, measure, part, say, scaled, scratch, tool
 
 # of /proc/meminfo: what the kernel keeps for boxes
 KERNEL = ("Slab", "KernelStack", "PageTables", "Percpu")
@@ -44,6 +44,29 @@ def kill(out):
         got = out.add(title, beside(3, cordon=lambda: part("kill", 200 if not gap else 60, gap)))
         out.mark(7, title + ": p50", got["cordon"]["p50"] / 1000, 0.5, "low", "ms")
         out.good(7, title, got["cordon"])
+
+
+def on_xfs(*words):
+    """bench_boxpart with its data on an XFS in a file, in a mount namespace of its own."""
+    with scratch() as folder:
+        disk, data = folder + "/disk", folder + "/data"
+        os.mkdir(data)
+        with open(disk, "wb") as file:
+            file.truncate(4 << 30)
+        if subprocess.run(["mkfs.xfs", "-q", disk], check=False).returncode != 0:
+            raise NotHere("no XFS here")
+        script = 'mount -o loop "$0" "$1" || { echo "no loop device for an XFS"; exit 77; }; CORDON_TEST_DATA="$1"; export CORDON_TEST_DATA; shift; exec "$@"'
+        return measure(["unshare", "--mount", "--propagation", "private", "sh", "-c", script, disk, data, tool("bench_boxpart"), *words])
+
+
+def copies(out):
+    for mib in (1, 64, 256):
+        title = "a copy of a workspace with %d MiB" % mib
+        say(title)
+        words = ["copy", "--count", str(scaled(20, 4)), "--more", str(mib)]
+        got = out.add(title, beside(2, shared=lambda: on_xfs(*words), copied=lambda: measure([tool("bench_boxpart"), *words])))
+        out.mark(14, title + ", blocks shared: p50", got["shared"]["p50"] / 1000, None, "low", "ms")
+        out.mark(14, title + ", blocks copied: p50", got["copied"]["p50"] / 1000, None, "low", "ms")
 
 
 # --- memory ----------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@
  *the samples of the creates with daemon and instance; after a line on stdin M further boxes are
  *made and destroyed, 40 ms apart, and their samples printed; ends when stdin does
  *
+ *	copy	a workspace with M MiB of random bytes: a copy of it (a snapshot), asked until its
+ *		reply; CORDON_TEST_DATA places it on another file system
+ *
  * Output: lines of tests/lib/samples.h. The gap is slept before each repetition and does not count.
  * Exit 77: no boxes here, the reason is on stdout.
  */
@@ -278,6 +281,58 @@ static int stand(const struct plan *plan)
 	return 0;
 }
 
+static int fill_workspace(const struct plan *plan)
+{
+	struct box_wish wish = {
+	    .workspace = "copy", .make_bytes = (plan->more + 64) << 20, .make_inodes = 4096};
+	char script[96];
+
+	(void)snprintf(script, sizeof(script), "head -c %lluM /dev/urandom > f",
+		       (unsigned long long)plan->more);
+	return rig_make(&rig, &box, &wish) != 0 || rig_sh(&rig, &box, script) != 0 ||
+		       rig_destroy(&rig, &box, NULL) != 0
+		   ? -1
+		   : 0;
+}
+
+static int copy(const char *to)
+{
+	struct box_reply r;
+	struct err e = ERR_INIT;
+	uint64_t tag = ++rig.next_tag;
+
+	if (boxclient_copy(&rig.client, tag, "copy", to, 0, 0, &e) != 0 ||
+	    rig_reply(&rig, tag, &r) != 0)
+		return -1;
+	return r.code == BOX_OK ? 0 : -1;
+}
+
+static int copies(const struct plan *plan)
+{
+	int64_t begun;
+
+	if (start(4, 0) != 0 || fill_workspace(plan) != 0)
+		return -1;
+	/* the first one waits for what is written back */
+	for (int64_t until = clock_monotonic_us() + FILL_US; copy("copy.first") != 0;) {
+		if (clock_monotonic_us() > until)
+			return -1;
+		clock_sleep_us(20000);
+	}
+	begun = clock_monotonic_us();
+	for (uint64_t i = 0; i < plan->count; i++) {
+		char name[32];
+		int64_t from;
+
+		(void)snprintf(name, sizeof(name), "copy.%llu", (unsigned long long)(i % 4));
+		from = clock_monotonic_us();
+		if (copy(name) != 0)
+			return -1;
+		took(from, true);
+	}
+	return samples_print(&samples, clock_monotonic_us() - begun, NULL);
+}
+
 static int parse(int argc, char **argv, struct plan *plan)
 {
 	struct err e = ERR_INIT;
@@ -306,7 +361,7 @@ int main(int argc, char **argv)
 
 	if (parse(argc, argv, &plan) != 0) {
 		(void)fprintf(stderr,
-			      "usage: bench_boxpart cold|fresh|warm|kill|pool|stand --count N "
+			      "usage: bench_boxpart cold|fresh|warm|kill|pool|stand|copy --count N "
 			      "[--gap-ms G] [--more M] [--disk 1]\n");
 		return 64;
 	}
@@ -320,6 +375,8 @@ int main(int argc, char **argv)
 		result = pool(&plan);
 	else if (str_equal(argv[1], "stand"))
 		result = stand(&plan);
+	else if (str_equal(argv[1], "copy"))
+		result = copies(&plan);
 	else
 		result = series(argv[1], &plan);
 	if (result != 0)

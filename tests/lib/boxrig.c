@@ -343,6 +343,20 @@ static int connect_box(struct rig *r)
 	return -1;
 }
 
+/* CORDON_TEST_DATA: a folder on another file system, for the data of this cordon-box. */
+static int place_data(const struct rig *r)
+{
+	const char *top = getenv("CORDON_TEST_DATA");
+	char made[200];
+	char data[96];
+
+	if (top == NULL)
+		return 0;
+	(void)snprintf(made, sizeof(made), "%s/data-XXXXXX", top);
+	(void)snprintf(data, sizeof(data), "%s/data", r->dir);
+	return mkdtemp(made) != NULL && symlink(made, data) == 0 ? 0 : -1;
+}
+
 int rig_start(struct rig *r, unsigned int slots)
 {
 	char limits[96];
@@ -351,7 +365,7 @@ int rig_start(struct rig *r, unsigned int slots)
 	boxclient_init(&r->client, &box_events, r);
 	(void)snprintf(r->dir, sizeof(r->dir), "/run/cbox-XXXXXX");
 	(void)snprintf(r->instance, sizeof(r->instance), "t%ld", (long)getpid());
-	if (mkdtemp(r->dir) == NULL || chmod(r->dir, 0755) != 0 ||
+	if (mkdtemp(r->dir) == NULL || chmod(r->dir, 0755) != 0 || place_data(r) != 0 ||
 	    write_limits(r, slots, limits, sizeof(limits)) != 0 || start_process(r, limits) != 0)
 		return -1;
 	return connect_box(r);

@@ -16,7 +16,7 @@ What it changes:
   packages   Debian packages that are missing of:
              $packages
              No service is enabled or started by them.
-  users      system users and groups cordon-web cordon-gate cordon-run cordon-egress cordon-db, groups cordon cordon-notify
+  users      system users and groups cordon-web cordon-gate cordon-run cordon-egress cordon-db, groups cordon cordon-notify cordon-artifact (www-data becomes a member)
   folders    $STACK_BASE/<instance> (data, certificate, logs) and $RUN_BASE/<instance> (sockets);
              in this tree: build/ and the link var; locks in /run/cordon-box and control groups while it runs
 How to undo it:

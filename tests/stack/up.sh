@@ -36,12 +36,13 @@ make_users() {
   local user
   make_group cordon
   make_group cordon-notify
+  make_group cordon-artifact
   for user in cordon-web cordon-gate cordon-run cordon-egress cordon-db; do
     make_user $user
     member $user cordon
   done
   for user in cordon-web cordon-gate cordon-run; do member $user cordon-notify; done
-  member cordon-gate www-data # it reads artifacts, which are the web server's
+  for user in cordon-gate www-data; do member $user cordon-artifact; done
 }
 
 # folder PATH OWNER GROUP MODE
@@ -88,7 +89,7 @@ make_folders() {
   folder "$DATA" root cordon 751
   folder "$DATA/spool" cordon-run cordon-gate 2750
   folder "$DATA/staging" cordon-web cordon-run 2770
-  folder "$DATA/artifacts" cordon-run www-data 2750
+  folder "$DATA/artifacts" cordon-run cordon-artifact 2750
   folder "$DATA/uploads" cordon-gate cordon-run 2770
   folder "$DATA/images" root root 755
   folder "$DATA/workspaces" root root 700

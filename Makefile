@@ -107,6 +107,13 @@ $(BUILD)/gen/statements.h: sql/statements.sql sql/generate.sh | $(READY)
 	@mkdir -p $(@D)
 	@bash sql/generate.sh $< >$@
 
+# docs/openapi/face1.yaml as the bytes that a worker serves
+OPENAPI := $(BUILD)/gen/openapi_data.h
+$(OPENAPI): docs/openapi/face1.yaml $(BUILD)/tests/tools/openapi
+	@mkdir -p $(@D)
+	@$(BUILD)/tests/tools/openapi data $< >$@
+$(BUILD)/obj/handlers/runs/openapi.o build/fuzz/obj/handlers/runs/openapi.o: $(OPENAPI)
+
 $(BUILD)/obj/%.o: %.c | $(READY) $(GENERATED)
 	@mkdir -p $(@D)
 	@echo "  cc $<"
@@ -156,7 +163,7 @@ $(BUILD)/tests/unit/test_cgroup: $(BUILD)/obj/runners/exec/cgroup_probe.o $(BUIL
 # the test stands in for the kernel there
 $(BUILD)/tests/unit/test_cgroup: private LDFLAGS += -Wl,--wrap=write,--wrap=mkdir,--wrap=mkdirat,--wrap=rmdir,--wrap=unlinkat
 $(BUILD)/tests/unit/test_slot_file $(BUILD)/tests/api/test_box_survive: $(BUILD)/obj/runners/exec/slot_file.o
-$(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \
+$(BUILD)/tests/unit/test_openapi $(BUILD)/tests/unit/test_router $(BUILD)/tests/api/test_handlers $(BUILD)/tests/api/test_handlers_read \
 	$(BUILD)/tests/api/test_suites $(BUILD)/tests/api/test_trace $(BUILD)/tests/api/test_admin_store: $(BUILD)/obj/fcgi/router.o
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB_TEST) $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $(filter %.o,$^) $(filter %.a,$^) -lcunit -lseccomp $(CORE_LIBS)
@@ -165,6 +172,9 @@ $(BUILD)/tests/api/%: $(BUILD)/obj/tests/api/%.o $(LIB_TEST) $(LIB_HANDLERS) $(L
 $(BUILD)/tests/probe/%: tests/probe/%.c | $(READY)
 	@mkdir -p $(@D); echo "  cc $<"
 	@gcc -std=gnu17 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -static -o $@ $<
+# the handlers need what it makes, so it links without them
+$(BUILD)/tests/tools/openapi: $(BUILD)/obj/tests/tools/openapi.o $(LIB_CORE) $(LIB_BASE)
+	$(link) $^ $(CORE_LIBS)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB_HANDLERS) $(LIB_CORE) $(LIB_BASE)
 	$(link) $^ $(CORE_LIBS)
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB_TEST) $(LIB_CORE) $(LIB_BASE)
@@ -255,7 +265,7 @@ SHARE := $(DESTDIR)/usr/share/cordon
 install: all ## install below DESTDIR: programs, units, users, folders, sql, nginx, documents
 	install -d $(DESTDIR)/usr/bin $(DESTDIR)/usr/libexec/cordon $(DESTDIR)/usr/lib/systemd/system \
 	  $(DESTDIR)/usr/lib/sysusers.d $(DESTDIR)/usr/lib/tmpfiles.d $(SHARE)/sql/migrations $(SHARE)/nginx \
-	  $(DESTDIR)/usr/share/doc/cordon/faces $(DESTDIR)/etc/cordon $(DESTDIR)/etc/logrotate.d
+	  $(DESTDIR)/usr/share/doc/cordon/faces $(DESTDIR)/usr/share/doc/cordon/openapi $(DESTDIR)/etc/cordon $(DESTDIR)/etc/logrotate.d
 	install -m 755 $(BUILD)/bin/cordonctl $(DESTDIR)/usr/bin/
 	install -m 755 $(addprefix $(BUILD)/bin/,cordon-fcgi cordon-gate cordon-runner cordon-box cordon-init) \
 	  $(DESTDIR)/usr/libexec/cordon/
@@ -269,6 +279,7 @@ install: all ## install below DESTDIR: programs, units, users, folders, sql, ngi
 	install -m 755 nginx/render.sh $(SHARE)/nginx/
 	install -m 644 README.md docs/*.md docs/*.svg $(DESTDIR)/usr/share/doc/cordon/
 	install -m 644 docs/faces/*.md $(DESTDIR)/usr/share/doc/cordon/faces/
+	install -m 644 docs/openapi/*.yaml $(DESTDIR)/usr/share/doc/cordon/openapi/
 	[ -e $(DESTDIR)/etc/cordon/policy.yaml ] || install -m 644 systemd/policy.yaml $(DESTDIR)/etc/cordon/policy.yaml
 
 clean: ## remove what make built

@@ -68,6 +68,12 @@ struct field {
 	bool required;
 };
 
+/* What one object of a request is decoded by, for those who compare it with its description. */
+struct field_table {
+	const struct field *fields;
+	size_t count;
+};
+
 /* Problems as a JSON array of {field, message, allowed}; at most 20 are kept. */
 struct problems {
 	json_t *list;

@@ -56,6 +56,10 @@ int admin_time(const char *text, bool epoch, char out[ADMIN_TIME_SIZE]);
 /* {total, limit, offset, has_more, next_offset, pagination, items}; steals items. */
 json_t *admin_list(const struct admin_page *page, json_t *items);
 
+/* The bodies of the two POSTs. */
+extern const struct field_table admin_cleanup_table;
+extern const struct field_table admin_repair_table;
+
 /* A run as lists of administrators show it. */
 json_t *admin_run(const struct policy *policy, const struct run_row *row, bool with_user,
 		  bool with_usage);

@@ -54,6 +54,9 @@ static const struct field repair_fields[] = {
     {"dry_run", FIELD_BOOL, offsetof(struct repair_body, dry_run)},
 };
 
+const struct field_table admin_cleanup_table = {cleanup_fields, ARRAY_LEN(cleanup_fields)};
+const struct field_table admin_repair_table = {repair_fields, ARRAY_LEN(repair_fields)};
+
 static void fail_unavailable(struct http_response *response, const char *message,
 			     const char *reason)
 {

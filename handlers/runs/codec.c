@@ -44,6 +44,9 @@ static const struct field resource_fields[] = {
     {"memory_mb", FIELD_INT, AT(memory_mb), .lo = 64, .hi = 1 << 30},
 };
 
+const struct field_table codec_run_table = {run_fields, ARRAY_LEN(run_fields)};
+const struct field_table codec_resources_table = {resource_fields, ARRAY_LEN(resource_fields)};
+
 bool codec_blank(const struct field_text *text)
 {
 	return text->state != FIELD_SET || text->value[strspn(text->value, " \t\r\n")] == '\0';

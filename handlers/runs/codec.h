@@ -50,6 +50,8 @@ int codec_fill_spec(const struct run_body *body, struct run_spec *spec, struct p
 int codec_decode_files(const struct run_body *body, const struct policy *policy,
 		       struct run_spec *spec, struct buf *blob, struct err *e);
 
+extern const struct field_table codec_run_table;
+extern const struct field_table codec_resources_table;
 extern const char *const codec_trust_levels[];
 extern const char *const codec_network_policies[];
 /* Not given, null, or nothing but blanks. */

@@ -25,6 +25,8 @@ static const struct field session_fields[] = {
     {"scope_snapshot_id", FIELD_TEXT, AT(scope_snapshot_id), .hi = LIMIT_ID_BYTES},
 };
 
+const struct field_table codec_session_table = {session_fields, ARRAY_LEN(session_fields)};
+
 /* Names and texts of env and labels; names of variables have no '='. */
 static void check_map(const struct field_value *map, const char *name, bool variables,
 		      struct problems *p)

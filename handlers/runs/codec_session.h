@@ -25,6 +25,8 @@ struct session_body {
 	struct field_text scope_snapshot_id;
 };
 
+extern const struct field_table codec_session_table;
+
 void codec_decode_session(json_t *object, struct session_body *out, struct problems *p);
 /* SHA-256 of the canonical JSON of the known members with defaults, nulls removed. */
 int codec_fingerprint_session(const json_t *object, unsigned char out[32], struct err *e);

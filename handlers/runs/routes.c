@@ -57,6 +57,7 @@ const struct route runs_routes[] = {
      false},
     {"DELETE", "/internal/render/{node}/session/{id}", ACCESS_SELF, sessions_render, &face_runs,
      false},
+    {"GET", BASE "/openapi.json", ACCESS_OPEN, runs_openapi, &face_runs, false},
     {"GET", BASE "/runtimes", ACCESS_KEY, runs_runtimes, &face_runs, false},
     {"GET", BASE "/admin/runs", ACCESS_KEY, runs_admin_list, &face_runs, false},
     {"GET", BASE "/admin/runs/{id}", ACCESS_KEY, runs_admin_get, &face_runs, true},

@@ -12,6 +12,7 @@ handler_fn runs_render;
 handler_fn runs_stream;
 handler_fn runs_trace;
 handler_fn runs_artifact_list;
+handler_fn runs_openapi;
 handler_fn runs_runtimes;
 handler_fn runs_admin_list;
 handler_fn runs_admin_get;

@@ -2,6 +2,7 @@
 #ifndef CORDON_HANDLERS_RUNS_SESSIONS_H
 #define CORDON_HANDLERS_RUNS_SESSIONS_H
 
+#include "handlers/fields.h"
 #include "handlers/ops/op_sandbox.h"
 #include "handlers/ops/op_session.h"
 
@@ -13,6 +14,9 @@ int sessions_begin(struct handler_context *context, const struct http_request *r
 /* The answer waits for it; as: which answer (sessions_render). */
 void sessions_wait(const struct session_wish *wish, const char *as, const struct principal *caller,
 		   struct http_response *response);
+
+extern const struct field_table snapshots_restore_table;
+extern const struct field_table snapshots_clone_table;
 
 /* snapshots.c: the answer after snapshot, restore, clone, snapshot_delete and upload. */
 void snapshots_answer(struct handler_context *context, const struct http_request *request,

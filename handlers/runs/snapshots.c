@@ -25,6 +25,9 @@ static const struct field clone_fields[] = {
      .hi = LIMIT_ID_BYTES},
 };
 
+const struct field_table snapshots_restore_table = {restore_fields, ARRAY_LEN(restore_fields)};
+const struct field_table snapshots_clone_table = {clone_fields, ARRAY_LEN(clone_fields)};
+
 static void fail_snapshot(struct http_response *response)
 {
 	reply_fail(response, &face_runs, 404, "snapshot_not_found",

@@ -41,7 +41,7 @@ layers() {
   local program
   may_include runners/base 'runners/base/'
   may_include runners/core 'runners/(base|core)/|statements\.h'
-  may_include handlers 'handlers/|runners/(base|core)/'
+  may_include handlers 'handlers/|runners/(base|core)/|openapi_data\.h'
   may_include fcgi 'fcgi/|handlers/|runners/(base|core)/'
   for program in backend gate egress ctl; do may_include runners/$program "runners/(base|core|$program)/"; done
   may_include runners/supervisor 'runners/(base|core|supervisor|backend)/'

@@ -4,13 +4,18 @@
  * request: "METHOD PATH", header lines, an empty line, the body (its last newline is cut). Words:
  * @KEY a user's key, @ADMIN an admin's of the same tenant, @OTHER another tenant's, @OPERATOR an
  * operator's, @RUN a run of the user that setup.sql of the rig made (completed, with the artifact
- * ten.txt of 10 bytes and an empty none.txt), @NUL the byte 0. response: the status, header lines
+ * ten.txt of 10 bytes and an empty none.txt), @SESSION a session of the user, new for each case
+ * that names it, with the snapshot @SNAPSHOT, @NUL the byte 0. response: the status, header lines
  * that must be there (a value "-" means absent), an empty line, and JSON whose members must be in
  * the body with these values:
  * "@any" fits anything, "@uuid" an id, "@time" a time; arrays must have the same length. No JSON:
  * the body is not looked at. setup.sql: one statement a line, run before.
  *
- * Each case is one CUnit test, so a failure is named by its folder.
+ * Each case is one CUnit test, so a failure is named by its folder. Then it is counted what the
+ * cases of face 1 cover (tests/lib/cover.h). Every answer below /api/v1/sandbox is a line of
+ * BUILD/tests/log/answers.jsonl, which tests/e2e/test_openapi.py validates: {case, method, path,
+ * query, body, status, redirect (not an answer: the web server goes on), type, allow, answer}; a
+ * body that is no text is null.
  */
 #include "fcgi/router.h"
 #include "runners/base/fdio.h"
@@ -19,6 +24,7 @@
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 #include "tests/lib/apirig.h"
+#include "tests/lib/cover.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -28,6 +34,7 @@
 #define NODE       "suites"
 #define TENANT     "suites-t"
 #define WORD_COUNT 8
+#define SNAPSHOT   "snap-0123456789ab"
 
 struct suite_case {
 	char face[64];
@@ -37,6 +44,8 @@ struct suite_case {
 static struct suite_case cases[CASES_MAX];
 static size_t case_count;
 static struct api api;
+static FILE *answers;
+static char session[IDENT_UUID_SIZE];
 static char words[WORD_COUNT][2][64];
 
 static void add_word(size_t i, const char *word, const char *value)
@@ -281,6 +290,55 @@ static void run_setup(const struct suite_case *c)
 	buf_release(&text);
 }
 
+/* The session of the cases, as if nobody had used it. */
+static void make_session(void)
+{
+	api_sql(api.db, "DELETE FROM job WHERE session_id = '%s'", session);
+	api_sql(api.db, "DELETE FROM operation WHERE sandbox_id = '%s'", session);
+	api_sql(api.db,
+		"REPLACE INTO session (id, tenant, user_id, key_id, node, request_id, state, "
+		"spec_version, runtime, base_image, cpu_milli, memory_mb, timeout_sec, "
+		"network_policy, trust_level, policy_hash, env, labels, workspace_bytes, "
+		"workspace_inodes, created_at, expires_at) VALUES ('%s', '" TENANT
+		"', 'u', 'k', '" NODE
+		"', 'r', 'active', '1.0', 'namespace', 'host', 1500, 512, 300, 'deny_all', "
+		"'standard', '0123456789abcdef', '{\"A\":\"b\"}', '{\"team\":\"red\"}', "
+		"268435456, 65536, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)",
+		session);
+	api_sql(api.db,
+		"REPLACE INTO snapshot VALUES ('%s', '" SNAPSHOT "', 4096, UTC_TIMESTAMP(6))",
+		session);
+}
+
+/* Text of a request or an answer; null when JSON cannot hold it. */
+static json_t *text_or_null(const char *text, size_t length)
+{
+	json_t *value = length == 0 ? NULL : json_stringn(text, length);
+
+	return value == NULL ? json_null() : value;
+}
+
+static void record(const struct suite_case *c, const struct http_request *request,
+		   const struct http_response *response)
+{
+	struct buf line;
+	struct err e = ERR_INIT;
+	scope_json json_t *answer = json_pack(
+	    "{s:s, s:s, s:s, s:s, s:o, s:i, s:b, s:s?, s:s?, s:o}", "case", c->name, "method",
+	    request->method, "path", request->path, "query", request->query, "body",
+	    text_or_null(request->body, request->body_length), "status", response->status,
+	    "redirect", http_response_get(response, "X-Accel-Redirect") != NULL, "type",
+	    http_response_get(response, "Content-Type"), "allow",
+	    http_response_get(response, "Allow"), "answer",
+	    text_or_null(buf_text(&response->body), response->body.len));
+
+	buf_init(&line, LIMIT_REPLY_BYTES);
+	if (answer == NULL || json_write(&line, answer, &e) != 0 ||
+	    fprintf(answers, "%s\n", buf_text(&line)) < 0)
+		fail(c, "the answer cannot be recorded", e.text);
+	buf_release(&line);
+}
+
 static void run_case(const struct suite_case *c)
 {
 	struct buf request_text;
@@ -291,15 +349,24 @@ static void run_case(const struct suite_case *c)
 	buf_init(&request_text, LIMIT_BODY_BYTES);
 	buf_init(&response_text, LIMIT_BODY_BYTES);
 	http_response_init(&response);
-	run_setup(c);
-	api.context.facts_until_us = 0;
 	if (!read_case_file(c, "request", &request_text) ||
 	    !read_case_file(c, "response", &response_text)) {
 		fail(c, "request or response is missing", "");
 	} else if (read_request(c, &request_text, &request)) {
+		if (memmem(request_text.data, request_text.len, session, strlen(session)) != NULL)
+			make_session();
+		/* the runs of earlier cases must not fill the queue */
+		api_sql(api.db, "DELETE FROM job WHERE tenant = '" TENANT "'");
+		run_setup(c);
+		api.context.facts_until_us = 0;
 		router_serve(&api.context, &request, &response);
 		CU_ASSERT(!response.failed);
 		check_response(c, response_text.data, &response);
+		if (str_equal(c->face, "runs")) {
+			cover_add(&request, &response);
+			if (str_starts(request.path, "/api/v1/sandbox/"))
+				record(c, &request, &response);
+		}
 	}
 	http_response_release(&response);
 	buf_release(&request_text);
@@ -364,7 +431,9 @@ static void make_run(const char *id)
 	    "runtime, base_image, policy_hash, trust_level, network_policy, phase, outcome, message, "
 	    "exit_code, last_seq, resource_usage, created_at, started_at, finished_at) VALUES ('%s', "
 	    "'runs', '" TENANT "', 'u', 'k', '" NODE "', 1, 'r', '1.0', 'namespace', 'host', 'h', "
-	    "'standard', 'deny_all', 'completed', 'finished', 'exit=0', 0, 3, '{\"log_bytes\":0}', "
+	    "'standard', 'deny_all', 'completed', 'finished', 'exit=0', 0, 3, "
+	    "'{\"artifact_bytes\":10,\"cpu_time_ms\":3,\"cpu_time_sec\":0,\"log_bytes\":0,"
+	    "\"peak_rss_mb\":2,\"wall_time_ms\":5,\"wall_time_sec\":0}', "
 	    "UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
 	    id);
 	api_sql(
@@ -379,9 +448,23 @@ static void make_run(const char *id)
 	    id);
 }
 
+static void open_answers(void)
+{
+	const char *build = getenv("CORDON_BUILD");
+	char path[512];
+
+	(void)snprintf(path, sizeof(path), "%s/tests/log/answers.jsonl",
+		       build == NULL ? "build" : build);
+	answers = fopen(path, "we");
+	if (answers == NULL) {
+		perror(path);
+		exit(1);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	static struct test tests[CASES_MAX];
+	static struct test tests[CASES_MAX + 3];
 	char key[API_KEY_SIZE];
 	char run[IDENT_UUID_SIZE];
 	struct err e = ERR_INIT;
@@ -401,15 +484,24 @@ int main(int argc, char **argv)
 	add_word(2, "@OPERATOR", key);
 	api_key(api.db, TENANT, "adm", "admin", key);
 	add_word(4, "@ADMIN", key);
-	if (ident_uuid(run, &e) != 0)
+	if (ident_uuid(run, &e) != 0 || ident_uuid(session, &e) != 0)
 		return 1;
 	add_word(3, "@RUN", run);
 	make_run(run);
+	add_word(5, "@SESSION", session);
+	add_word(6, "@SNAPSHOT", SNAPSHOT);
+	open_answers();
 	list_cases();
 	for (size_t i = 0; i < case_count; i++)
 		tests[i] = (struct test){cases[i].face, cases[i].name, test_next};
+	tests[case_count] = (struct test){"cover", "routes", cover_check_routes};
+	tests[case_count + 1] = (struct test){"cover", "fields", cover_check_fields};
+	tests[case_count + 2] = (struct test){"cover", "query parameters", cover_check_queries};
 	(void)argc;
-	status = test_main(1, argv, tests, case_count);
+	status = test_main(1, argv, tests, case_count + 3);
+	if (fclose(answers) != 0)
+		status = 1;
+	cover_release();
 	api_sql(api.db, "DELETE FROM runner WHERE node = '" NODE "'");
 	api_sql(api.db, "DELETE FROM runtime_fact WHERE node = '" NODE "'");
 	api_forget(api.db, TENANT);

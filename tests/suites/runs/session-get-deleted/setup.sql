@@ -1,0 +1,1 @@
+UPDATE session SET state = 'deleted' WHERE id = '@SESSION'

@@ -1,0 +1,1 @@
+UPDATE session SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE id = '@SESSION'

@@ -1,0 +1,1 @@
+UPDATE session SET expires_at = NULL WHERE id = '@SESSION'

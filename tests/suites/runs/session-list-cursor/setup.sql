@@ -1,0 +1,1 @@
+DELETE FROM session WHERE tenant = 'suites-t' AND id <> '@SESSION'

@@ -1,0 +1,1 @@
+UPDATE session SET base_image = NULL WHERE id = '@SESSION'

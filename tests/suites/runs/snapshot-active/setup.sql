@@ -1,0 +1,1 @@
+INSERT INTO job (kind, object_kind, object_id, tenant, user_id, node, state, spec, request_id, created_at, session_id) VALUES ('run', 'run', '@RUN', 'suites-t', 'u', 'suites', 'queued', '{}', 'r', UTC_TIMESTAMP(6), '@SESSION')

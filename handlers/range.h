@@ -1,6 +1,6 @@
 /*
  * range.h: the judgement of Range and If-Range (RFC 9110 section 14; the choices are in
- * docs/faces/runs.md): method not GET, unknown unit, stale If-Range: ignored; broken syntax,
+ * docs/faces/runs-reference.md): method not GET, unknown unit, stale If-Range: ignored; broken syntax,
  * several ranges, a position beyond 2^63-1: not satisfiable, also on an empty file; an empty file
  * and one well-formed range: the whole; else satisfiable or not by the size.
  */

@@ -39,9 +39,16 @@ int client_fetch(struct client *client, const char *path, struct buf *out, struc
 typedef bool client_frame(const json_t *frame, void *arg);
 /* Called whenever a signal or a frame woke the stream; may be NULL. */
 typedef void client_idle(void *arg);
+struct client_reader {
+	client_frame *each;
+	client_idle *idle;
+	void *arg;
+	int input_fd; /* read from here to its end and typed into an interactive run, see
+			 docs/faces/runs-reference.md; -1: nothing. Stays the caller's. */
+};
 /* Follows the stream of a run until each() wants to stop, `end` has come or the connection is lost
- * for good (it resumes by itself). */
-int client_stream(struct client *client, const char *run_id, client_frame *each, client_idle *idle,
-		  void *arg, struct err *e);
+ * for good (it resumes by itself; input that was on its way then may be lost). */
+int client_stream(struct client *client, const char *run_id, const struct client_reader *reader,
+		  struct err *e);
 
 #endif

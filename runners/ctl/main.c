@@ -39,11 +39,11 @@ static const struct command commands[] = {
      "egress expand|pin TOKEN... | egress refresh --label L (--source ADDRESS TOKEN... | --remove) [--print];"
      " all with [--subdomains LIST] [--dns SERVERS] [--timeout S]: an allow list of ranges, addresses and names"},
     {"run", ctl_run, false,
-     "run [--image I] [--timeout S] [--trust LEVEL] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
-     " run a command, live output, its exit code"},
+     "run [-i] [--image I] [--timeout S] [--trust LEVEL] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
+     " run a command, live output, its exit code; -i types stdin into it"},
     {"runs", ctl_runs, false, "runs [--limit N] [--phase P]: your runs, newest first"},
     {"logs", ctl_logs, false,
-     "logs [-f] RUN: the output of a run that has ended; -f follows one that has not"},
+     "logs [-f] [-i] RUN: the output of a run that has ended; -f follows one that has not, -i also types stdin into it"},
     {"cancel", ctl_cancel, false, "cancel RUN: end it; waits until it has ended"},
     {"artifacts", ctl_artifacts, false,
      "artifacts RUN [NAME [--to FILE]]: what a run made; with a name download it (--to -: to stdout)"},

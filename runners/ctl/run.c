@@ -84,8 +84,11 @@ static bool print_frame(const json_t *frame, void *arg)
 	} else if (type != NULL && str_equal(type, "stderr")) {
 		write_output(frame, STDERR_FILENO, p);
 	} else if (type != NULL && str_equal(type, "truncated")) {
-		(void)fprintf(stderr, "cordonctl: output was cut: %s\n",
-			      json_string_value(json_object_get(frame, "reason")));
+		const char *reason = json_string_value(json_object_get(frame, "reason"));
+		bool input = reason != NULL && str_starts(reason, "stdin");
+
+		(void)fprintf(stderr, "cordonctl: %s was cut: %s\n", input ? "input" : "output",
+			      reason == NULL ? "" : reason);
 	}
 	return end || p->failed;
 }
@@ -162,7 +165,7 @@ static int add_limits(struct ctl *ctl, json_t *body, struct err *e)
 }
 
 /* The body of POST /runs from the words; NULL after a message. */
-static json_t *read_words(struct ctl *ctl, int *out_status)
+static json_t *read_words(struct ctl *ctl, bool interactive, int *out_status)
 {
 	json_t *body = json_pack("{s:s}", "spec_version", "1.1");
 	json_t *files = json_array();
@@ -175,6 +178,7 @@ static json_t *read_words(struct ctl *ctl, int *out_status)
 	int bad = 0;
 
 	bad |= json_object_set_new(body, "base_image", json_string(image == NULL ? "host" : image));
+	bad |= json_object_set_new(body, "interactive", json_boolean(interactive));
 	bad_words = add_limits(ctl, body, &e) != 0;
 	while (e.code == ERR_NONE && (value = ctl_option(ctl, "--file")) != NULL)
 		(void)add_file(files, value, &e);
@@ -208,12 +212,15 @@ int ctl_run(struct ctl *ctl)
 {
 	scope_json json_t *body = NULL;
 	scope_json json_t *run = NULL;
+	bool interactive = ctl_flag(ctl, "-i") || ctl_flag(ctl, "--interactive");
 	struct printer printer = {.json = ctl->json};
+	struct client_reader reader = {print_frame, check_interrupt, &printer,
+				       interactive ? STDIN_FILENO : -1};
 	struct client client;
 	struct err e = ERR_INIT;
 	int status = 0;
 
-	body = read_words(ctl, &status);
+	body = read_words(ctl, interactive, &status);
 	if (body == NULL)
 		return status;
 	if (client_open(&client, &e) != 0)
@@ -226,7 +233,7 @@ int ctl_run(struct ctl *ctl)
 		return ctl_fail(ctl, &e);
 	if (!ctl->json)
 		(void)fprintf(stderr, "cordonctl: run %s\n", printer.id);
-	if (client_stream(&client, printer.id, print_frame, check_interrupt, &printer, &e) != 0)
+	if (client_stream(&client, printer.id, &reader, &e) != 0)
 		return ctl_fail(ctl, &e);
 	status = final_status(ctl, &client, printer.id);
 	if (!ctl->json && json_array_size(json_object_get(body, "capture_patterns")) > 0)
@@ -285,9 +292,12 @@ int ctl_runs(struct ctl *ctl)
 int ctl_logs(struct ctl *ctl)
 {
 	scope_json json_t *run = NULL;
-	bool follow = ctl_flag(ctl, "-f") || ctl_flag(ctl, "--follow");
+	bool interactive = ctl_flag(ctl, "-i") || ctl_flag(ctl, "--interactive");
+	bool follow = ctl_flag(ctl, "-f") || ctl_flag(ctl, "--follow") || interactive;
 	const char *id = ctl_word(ctl);
 	struct printer printer = {.json = ctl->json};
+	struct client_reader reader = {print_frame, NULL, &printer,
+				       interactive ? STDIN_FILENO : -1};
 	struct client client;
 	struct err e = ERR_INIT;
 	char path[128];
@@ -307,7 +317,7 @@ int ctl_logs(struct ctl *ctl)
 			      text_of(run, "phase"));
 		return CTL_EXIT_FOUND;
 	}
-	if (client_stream(&client, id, print_frame, NULL, &printer, &e) != 0)
+	if (client_stream(&client, id, &reader, &e) != 0)
 		return client_fail(ctl, &client, &e);
 	/* how it ended is told; only `run` gives it as an exit code */
 	if (!ctl->json)

@@ -91,6 +91,39 @@ def run_keeps_bytes():
     check.equal((done.returncode, done.stdout), (0, b"\xff\x00\n"))
 
 
+def typed(data, *words):
+    """cordonctl with these bytes as its whole input, which ends before the command does."""
+    done = subprocess.run([CTL, *words], input=data, capture_output=True, timeout=60)
+    check.equal(done.returncode, 0, done.stderr.decode())
+    return done.stdout
+
+
+@check.test
+def run_types_its_input():
+    check.equal(typed(b"Ada\n", "run", "-i", "--", "sh", "-c", "read name; echo hello $name"), b"hello Ada\n")
+    data = os.urandom(300000)
+    check.true(typed(data, "run", "--interactive", "--", "head", "-c", "300000") == data, "every byte, in order")
+    with tempfile.TemporaryFile() as file:
+        file.write(b"from a file\n")
+        file.seek(0)
+        done = subprocess.run([CTL, "run", "-i", "--", "head", "-n", "1"], stdin=file, capture_output=True, timeout=60)
+    check.equal((done.returncode, done.stdout), (0, b"from a file\n"))
+    done = subprocess.run([CTL, "run", "-i", "--", "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    check.equal(done.returncode, 0, done.stderr.decode())
+    ended = ctl("run", "--", "sh", "-c", "read line || echo none")
+    check.equal(ended.stdout, "none\n", "without -i the command reads the end of file")
+
+
+@check.test
+def logs_types_into_a_run():
+    run = c.run(["sh", "-c", "echo ready; read name; echo hello $name"], spec_version="1.1", interactive=True, stdin_max_bytes=8)
+    check.equal(typed(b"Ada\n", "logs", "-i", run["id"]), b"ready\nhello Ada\n")
+    run = c.run(["sh", "-c", "read name; sleep 1; echo hello $name"], spec_version="1.1", interactive=True, stdin_max_bytes=4)
+    done = subprocess.run([CTL, "logs", "-i", run["id"]], input=b"Ada\nEve\n", capture_output=True, timeout=60)
+    check.equal(done.stdout, b"hello Ada\n")
+    check.has(done.stderr.decode(), "input was cut: stdin_cap")
+
+
 @check.test
 def run_with_files_and_artifacts():
     with tempfile.TemporaryDirectory() as folder:

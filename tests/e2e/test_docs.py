@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """test_docs: the blocks of the documents can be pasted, and their links lead somewhere."""
 import glob
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import check  # noqa: E402
 import cordon as c  # noqa: E402,F401
 
-PASTED = ("docs/quick-start.md", "docs/faces/runs.md", "docs/faces/fleet.md", "docs/faces/runs-admin.md")
+WALK = "docs/faces/runs.md"
+PASTED = ("docs/quick-start.md", "docs/faces/runs-reference.md", "docs/faces/fleet.md", "docs/faces/runs-admin.md")
 
 
 def read(name):
@@ -22,6 +24,10 @@ def paste(name):
     """All sh blocks of a document as one script, in the tree, with nothing of ours in the environment."""
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```$", read(name), re.M | re.S))
     check.true(script, name)
+    return run_script(script)
+
+
+def run_script(script):
     if os.environ.get("CORDON_BUILD", "build") != "build":
         script = script.replace("build/bin/", os.environ["CORDON_BUILD"] + "/bin/")
     env = {word: value for word, value in os.environ.items() if not word.startswith("CORDON_")}
@@ -46,6 +52,39 @@ def face_runs():
     ids = re.findall(r"^([0-9a-f]{8}-[0-9a-f-]{27})$", out, re.M)
     check.equal(len(ids), 2)
     check.equal(ids[0], ids[1], "the same key gives the same run")
+
+
+def compare(printed, got, where):
+    """What is printed is a part of what came; "..." stands for anything."""
+    if printed == "...":
+        return
+    if isinstance(printed, dict) and isinstance(got, dict):
+        for name, value in printed.items():
+            check.has(got, name, where)
+            compare(value, got[name], "%s.%s" % (where, name))
+    elif isinstance(printed, list) and isinstance(got, list):
+        check.equal(len(got), len(printed), where)
+        for number, value in enumerate(printed):
+            compare(value, got[number], "%s[%d]" % (where, number))
+    else:
+        check.equal(got, printed, where)
+
+
+@check.test
+def the_walk_works_as_printed():
+    blocks = re.findall(r"^```(sh|json|text)\n(.*?)^```$", read(WALK), re.M | re.S)
+    line = "--- block %d of the walk"
+    script = "\n".join("echo; echo '%s'\n%s" % (line % number, text) for number, (kind, text) in enumerate(blocks) if kind == "sh")
+    out = run_script(script)
+    for number, (kind, text) in enumerate(blocks):
+        if kind == "sh":
+            above = out.split(line % number + "\n")[1].split("\n--- block ")[0]
+        elif kind == "json":
+            compare(json.loads(text), json.loads(above.strip().splitlines()[-1]), "block %d" % number)
+        else:
+            for words in text.splitlines():
+                check.has(above, words, "block %d" % number)
+    check.true(sum(kind != "sh" for kind, _ in blocks) > 30, "most calls are compared")
 
 
 @check.test

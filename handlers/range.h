@@ -1,8 +1,8 @@
 /*
  * range.h: the judgement of Range and If-Range (RFC 9110 section 14; the choices are in
- * docs/faces/runs-reference.md): method not GET, unknown unit, stale If-Range: ignored; broken syntax,
- * several ranges, a position beyond 2^63-1: not satisfiable, also on an empty file; an empty file
- * and one well-formed range: the whole; else satisfiable or not by the size.
+ * docs/faces/runs-reference.md): method not GET, unknown unit, stale If-Range: ignored; broken
+ * syntax, several ranges, a position beyond 2^63-1: not satisfiable, also on an empty file; an
+ * empty file and one well-formed range: the whole; else satisfiable or not by the size.
  */
 #ifndef CORDON_HANDLERS_RANGE_H
 #define CORDON_HANDLERS_RANGE_H

@@ -5,6 +5,7 @@
 #include "runners/base/mem.h"
 #include "runners/base/str.h"
 #include "runners/supervisor/preflight.h"
+#include "runners/supervisor/retention.h"
 #include "runners/supervisor/store_clean.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #define BOX_AWAY_US (75 * CLOCK_US_PER_S)
 #define AGAIN_US    (2 * CLOCK_US_PER_S)
 #define SCAN_US     (600 * CLOCK_US_PER_S)
+#define STRAYS_US   (600 * CLOCK_US_PER_S)
 /* Of what a look at the stores found, so many are told without being asked. */
 #define SEEN_ITEMS   100
 #define RESULT_BYTES (4U << 20)
@@ -40,6 +42,7 @@ struct house {
 	struct preflight preflight;
 	int64_t next_look_us;
 	int64_t next_scan_us;
+	int64_t next_strays_us;
 	bool was_down;
 	bool left; /* a job was not finished */
 };
@@ -103,15 +106,48 @@ static void look(struct house *house, const struct preflight_box *box)
 	house->next_look_us = clock_monotonic_us() + (down ? AGAIN_US : HOUSE_LOOK_US);
 }
 
+/* What is known of cordon-box; under the lock. */
+static struct preflight_box box_now(struct house *house, int64_t now)
+{
+	house->look = false;
+	if (now - house->box_us > BOX_AWAY_US) {
+		house->box.known = true;
+		house->box.good = false;
+	}
+	return house->box;
+}
+
+/* Asked by long work between two steps, with nothing of the database open. A look at the host that
+ * is due is taken here: facts that grow old make runtimes unavailable. */
 static bool stopped(void *arg)
 {
 	struct house *house = arg;
+	int64_t now = clock_monotonic_us();
+	struct preflight_box box;
+	bool due;
 	bool stop;
 
 	(void)pthread_mutex_lock(&house->lock);
 	stop = house->stop;
+	due = !stop && (house->look || now >= house->next_look_us);
+	if (due)
+		box = box_now(house, now);
 	(void)pthread_mutex_unlock(&house->lock);
+	if (due)
+		look(house, &box);
 	return stop;
+}
+
+static void remove_strays(struct house *house)
+{
+	struct err e = ERR_INIT;
+	size_t count = 0;
+
+	if (retention_strays(house->db, house->policy, stopped, house, &count, &e) != 0)
+		log_err(LOG_WARNING, "strays", &e, "%s", "");
+	if (count > 0)
+		log_event(LOG_INFO, "strays_removed", "count=%zu", count);
+	house->next_strays_us = clock_monotonic_us() + STRAYS_US;
 }
 
 /* What the stores hold, for those who only want to look; it costs a file and a query per 32 runs.
@@ -203,7 +239,7 @@ static void serve(struct house *house, const struct jobs_event *event)
 	house->next_scan_us = 0;
 }
 
-enum work { WORK_NONE, WORK_LOOK, WORK_JOB, WORK_SCAN };
+enum work { WORK_NONE, WORK_LOOK, WORK_JOB, WORK_STRAYS, WORK_SCAN };
 
 /* What is first; under the lock. A look at the host is short, so it goes before a job. */
 static enum work choose(const struct house *house, int64_t now)
@@ -212,7 +248,14 @@ static enum work choose(const struct house *house, int64_t now)
 		return WORK_LOOK;
 	if (house->queue != NULL)
 		return WORK_JOB;
+	if (now >= house->next_strays_us)
+		return WORK_STRAYS;
 	return now >= house->next_scan_us ? WORK_SCAN : WORK_NONE;
+}
+
+static int64_t earliest(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
 }
 
 /* Waits for work; false: stop. *out_job is the caller's. */
@@ -224,8 +267,8 @@ static bool next_work(struct house *house, enum work *out, struct house_job **ou
 
 	(void)pthread_mutex_lock(&house->lock);
 	while (!house->stop && (*out = choose(house, now)) == WORK_NONE) {
-		int64_t due = house->next_look_us < house->next_scan_us ? house->next_look_us
-									: house->next_scan_us;
+		int64_t due = earliest(house->next_look_us,
+				       earliest(house->next_strays_us, house->next_scan_us));
 		struct timespec until = {
 		    .tv_sec = (time_t)(due / CLOCK_US_PER_S),
 		    .tv_nsec = (long)(due % CLOCK_US_PER_S) * 1000,
@@ -240,13 +283,8 @@ static bool next_work(struct house *house, enum work *out, struct house_job **ou
 		*out_job = house->queue;
 		house->queue = house->queue->next;
 	} else if (go_on && *out == WORK_LOOK) {
-		house->look = false;
+		*box = box_now(house, now);
 	}
-	if (now - house->box_us > BOX_AWAY_US) {
-		house->box.known = true;
-		house->box.good = false;
-	}
-	*box = house->box;
 	(void)pthread_mutex_unlock(&house->lock);
 	return go_on;
 }
@@ -261,6 +299,8 @@ static void *run_thread(void *arg)
 	while (next_work(house, &work, &job, &box)) {
 		if (work == WORK_LOOK) {
 			look(house, &box);
+		} else if (work == WORK_STRAYS) {
+			remove_strays(house);
 		} else if (work == WORK_SCAN) {
 			scan(house);
 		} else {

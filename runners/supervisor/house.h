@@ -1,6 +1,7 @@
 /*
  * house.h: the house thread of cordon-runner: what may take its time and must hold up neither boxes
- * nor claims: the preflight of the host, every 30 s, and operations on the host's own stores. It
+ * nor claims: the preflight of the host, every 30 s, operations on the host's own stores, and
+ * the removal of folders that nothing names. It
  * has a connection to the database of its own.
  *
  * The loop tells it what cordon-box says (house_box) and hands over claimed jobs (house_take); ends

@@ -18,7 +18,6 @@
 
 #define RETRY_US     (300 * CLOCK_US_PER_MS)
 #define WISHES_US    (2 * CLOCK_US_PER_S)
-#define STRAYS_US    (600 * CLOCK_US_PER_S)
 #define RETENTION_US (30 * CLOCK_US_PER_S)
 
 void run_result_free(struct run_result *result)
@@ -493,17 +492,6 @@ static int periodic(struct jobs *jobs, struct err *e)
 		jobs->next_retention_us = now + RETENTION_US;
 		if (retention_sweep(jobs->db, jobs->policy, expired, jobs, e) != 0)
 			return -1;
-	}
-	if (now >= jobs->next_strays_us) {
-		struct err files = ERR_INIT;
-		size_t count = 0;
-
-		jobs->next_strays_us = now + STRAYS_US;
-		/* a file that cannot be removed must not stop the work with the database */
-		if (retention_strays(jobs->db, jobs->policy, &count, &files) != 0)
-			log_err(LOG_WARNING, "strays", &files, "%s", "");
-		if (count > 0)
-			log_event(LOG_INFO, "strays_removed", "count=%zu", count);
 	}
 	if (now >= jobs->next_expired_us) {
 		jobs->next_expired_us = now + CLOCK_US_PER_S;

@@ -67,7 +67,6 @@ struct jobs {
 	int64_t next_poll_us;
 	int64_t next_wishes_us;
 	int64_t next_retention_us;
-	int64_t next_strays_us;
 	struct unknown_node *unknown; /* claims that may be ours */
 	int64_t next_watch_us;
 	int64_t next_expired_us;

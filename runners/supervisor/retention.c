@@ -15,6 +15,7 @@
 
 #define RETENTION_MAX 50
 #define STRAY_AGE_SEC 3600
+#define STRAYS_TURN   32 /* folders between two questions whether to stop */
 
 struct retention_work {
 	const struct policy *policy;
@@ -154,62 +155,77 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 	return remove_plain(db, w, STMT_SESSION_EXPIRED_ROWS, STMT_SESSION_DELETE, e);
 }
 
-/* Removes the entry when it is old and the statement finds no row for its id. */
-static int judge_stray(struct store *db, const struct policy *policy, const char *kind,
-		       enum statement alive, const char *id, size_t *count, struct err *e)
+struct strays {
+	struct store *db;
+	const struct policy *policy;
+	bool (*stopped)(void *arg);
+	void *arg;
+	unsigned int judged;
+	bool stop;
+	size_t count;
+};
+
+/* Removes the entry, which is old, when the statement finds no row for its id. */
+static int judge_stray(struct strays *s, const char *kind, enum statement alive, const char *id,
+		       struct err *e)
 {
 	struct store_value in[] = {SV_TEXT(id)};
-	int got = store_query_row(db, alive, in, 1, e);
+	int got = store_query_row(s->db, alive, in, 1, e);
 
-	store_done(db);
+	store_done(s->db);
+	if (++s->judged % STRAYS_TURN == 0 && s->stopped(s->arg))
+		s->stop = true;
 	if (got != 0)
 		return got < 0 ? -1 : 0;
-	(*count)++;
-	return spool_remove(policy->paths.data, kind, id, e);
+	s->count++;
+	return spool_remove(s->policy->paths.data, kind, id, e);
 }
 
-static int sweep_folder(struct store *db, const struct policy *policy, const char *kind,
-			enum statement alive, const char *path, size_t *count, struct err *e)
+static int sweep_folder(struct strays *s, const char *kind, enum statement alive, const char *path,
+			struct err *e)
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
 
 	if (dir == NULL)
 		return errno == ENOENT ? 0 : err_set(e, ERR_IO, errno, "open %s", path);
-	while (e->code == ERR_NONE && (entry = readdir(dir)) != NULL) {
+	while (e->code == ERR_NONE && !s->stop && (entry = readdir(dir)) != NULL) {
 		struct stat info;
 
 		if (!ident_is_uuid(entry->d_name) ||
 		    fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
 		    info.st_mtime > time(NULL) - STRAY_AGE_SEC)
 			continue;
-		if (judge_stray(db, policy, kind, alive, entry->d_name, count, e) != 0)
+		if (judge_stray(s, kind, alive, entry->d_name, e) != 0)
 			break;
 	}
 	(void)closedir(dir);
 	return e->code == ERR_NONE ? 0 : -1;
 }
 
-static int sweep_kind(struct store *db, const struct policy *policy, const char *kind,
-		      enum statement alive, size_t *count, struct err *e)
+static int sweep_kind(struct strays *s, const char *kind, enum statement alive, struct err *e)
 {
-	for (unsigned int i = 0; i < 256; i++) {
+	for (unsigned int i = 0; i < 256 && !s->stop; i++) {
 		char path[SPOOL_PATH_BYTES];
 
-		(void)snprintf(path, sizeof(path), "%s/%s/%02x", policy->paths.data, kind, i);
-		if (sweep_folder(db, policy, kind, alive, path, count, e) != 0)
+		(void)snprintf(path, sizeof(path), "%s/%s/%02x", s->policy->paths.data, kind, i);
+		if (sweep_folder(s, kind, alive, path, e) != 0)
 			return -1;
 	}
 	return 0;
 }
 
-int retention_strays(struct store *db, const struct policy *policy, size_t *out_count,
-		     struct err *e)
+int retention_strays(struct store *db, const struct policy *policy, bool (*stopped)(void *arg),
+		     void *arg, size_t *out_count, struct err *e)
 {
-	*out_count = 0;
-	if (sweep_kind(db, policy, "staging", STMT_RUN_JOB_EXISTS, out_count, e) != 0 ||
-	    sweep_kind(db, policy, UPLOAD_KIND, STMT_OPERATION_LIVES, out_count, e) != 0 ||
-	    sweep_kind(db, policy, "spool", STMT_RUN_EXISTS, out_count, e) != 0)
-		return -1;
-	return sweep_kind(db, policy, "artifacts", STMT_RUN_EXISTS, out_count, e);
+	struct strays s = {.db = db, .policy = policy, .stopped = stopped, .arg = arg};
+	int result = 0;
+
+	if (sweep_kind(&s, "staging", STMT_RUN_JOB_EXISTS, e) != 0 ||
+	    sweep_kind(&s, UPLOAD_KIND, STMT_OPERATION_LIVES, e) != 0 ||
+	    sweep_kind(&s, "spool", STMT_RUN_EXISTS, e) != 0 ||
+	    sweep_kind(&s, "artifacts", STMT_RUN_EXISTS, e) != 0)
+		result = -1;
+	*out_count = s.count;
+	return result;
 }

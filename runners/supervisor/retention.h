@@ -16,10 +16,11 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 
 /*
  * Folders of <data>/spool and <data>/artifacts that no row names, and staged files that no job
- * waits for, older than an hour: what a crash between two steps may leave. Removed here; *out_count
- * is how many.
+ * waits for, older than an hour: what a crash between two steps may leave. Removed here;
+ * *out_count is how many. It takes a query per folder, so it is the house thread's; stopped() is
+ * asked now and then, between two queries, and ends it (not an error).
  */
-int retention_strays(struct store *db, const struct policy *policy, size_t *out_count,
-		     struct err *e);
+int retention_strays(struct store *db, const struct policy *policy, bool (*stopped)(void *arg),
+		     void *arg, size_t *out_count, struct err *e);
 
 #endif

@@ -23,8 +23,10 @@ static void runner_lives(bool yes)
 {
 	api_sql(api.db, "DELETE FROM runner WHERE node = '" NODE "'");
 	if (yes)
-		api_sql(api.db, "INSERT INTO runner VALUES ('test-admin-store', '" NODE
-				"', 1, REPEAT('b', 16), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))");
+		api_sql(
+		    api.db,
+		    "INSERT INTO runner (instance, node, beat, boot_id, started_at, beat_at) VALUES ('test-admin-store', '" NODE
+		    "', 1, REPEAT('b', 16), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))");
 }
 
 /* The id of the operation that the answer waits for. */

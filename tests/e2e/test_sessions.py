@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """test_sessions: workspaces that several runs share: inheritance, snapshots, clones, delete, lifetime, crashes (B17, B20, B24)."""
+import concurrent.futures
 import glob
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -440,6 +442,44 @@ def fifty_equal_creates_make_one():
     check.true(other["id"] != made["id"])
     check.equal(good(ask("DELETE", other, key=c.OTHER)), {"ok": True})
     delete(made)
+
+
+def the_first_one_rolls_back(path, body, table, key):
+    """The transaction of the first of fifty equal creates ends in its middle: another holds the reservation's place, and it is killed
+    while it waits there, with the others behind it."""
+    owner = c.sql(f"SELECT CONCAT(tenant, ' ', user_id) FROM run WHERE id = '{c.run(['true'])['id']}'").split()
+    values = f"'{path.rsplit('/', 1)[1]}', '{owner[0]}', '{owner[1]}', '{key}'"
+    held = subprocess.Popen(["mariadb", "--no-defaults", "--unbuffered", "--batch", "--skip-column-names", "--socket",
+                             c.RUN_DIR + "/db/mariadb.sock", "cordon"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    held.stdin.write("START TRANSACTION; INSERT INTO idempotency (endpoint, tenant, user_id, idem_key, fingerprint, object_id, created_at, "
+                     f"expires_at) VALUES ({values}, REPEAT('x', 32), '-', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR); SELECT 'held';\n")
+    held.stdin.flush()
+    check.equal(held.stdout.readline(), "held\n")
+    waiting = ("SELECT r.trx_mysql_thread_id FROM information_schema.innodb_lock_waits w "
+               "JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id "
+               "JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id WHERE b.trx_query IS NULL AND b.trx_state = 'RUNNING'")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(c.many, 50, 16, lambda _: c.request("POST", path, body, headers={"Idempotency-Key": key}))
+        try:
+            first = check.wait_for(lambda: c.sql(waiting).split(), 10, "the first one to wait")
+            c.sql(f"KILL {first[0]}")
+        finally:
+            held.stdin.write("ROLLBACK;\n")
+            held.stdin.close()
+            held.wait()
+        answers = answers.result()
+    check.equal({a.status for a in answers}, {200}, "the one that was killed began again")
+    check.equal(len({a.json()["id"] for a in answers}), 1)
+    check.equal(c.sql(f"SELECT COUNT(*) FROM {table} WHERE id >= '{answers[0].json()['id']}'").strip(), "1")
+    return answers[0].json()
+
+
+@check.test
+def fifty_equal_creates_when_the_first_one_rolls_back():
+    key = f"rolled-{time.time_ns()}"
+    delete(the_first_one_rolls_back(SESSIONS, {"base_image": "host"}, "session", key))
+    run_ = the_first_one_rolls_back(RUNS, c.run_body(["true"]), "run", key)
+    check.equal(run_["phase"], "completed")
 
 
 @check.test

@@ -570,8 +570,9 @@ SELECT id, tenant, user_id, node, state, name, spec_version, runtime, base_image
 WHERE tenant = ? AND user_id = ? AND id < ? AND state = 'active' AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
 ORDER BY id DESC LIMIT ?;
 
--- name: SESSION_COUNT_TENANT
-SELECT COUNT(*) FROM session WHERE tenant = ? AND state <> 'deleted';
+-- name: SESSION_COUNT_WITH_CLONES
+SELECT (SELECT COUNT(*) FROM session WHERE tenant = ? AND state <> 'deleted')
+  + (SELECT COUNT(*) FROM job FORCE INDEX (job_session) WHERE session_id IS NOT NULL AND kind = 'clone' AND tenant = ?);
 
 -- name: SESSION_LOCK
 SELECT state, tenant, user_id, node, workspace_bytes, workspace_inodes, operation_id, expires_at <= UTC_TIMESTAMP(6) FROM session

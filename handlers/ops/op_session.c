@@ -186,12 +186,12 @@ static const char *or_null(const char *text)
 static int check_room(struct store *db, struct create_work *w, struct err *e)
 {
 	int64_t most = w->context->policy->sessions.max_per_tenant;
-	struct store_value in[] = {SV_TEXT(w->caller->tenant)};
+	struct store_value in[] = {SV_TEXT(w->caller->tenant), SV_TEXT(w->caller->tenant)};
 	int64_t have;
 
 	if (most == 0)
 		return 0;
-	if (store_query_row(db, STMT_SESSION_COUNT_TENANT, in, 1, e) != 1)
+	if (store_query_row(db, STMT_SESSION_COUNT_WITH_CLONES, in, ARRAY_LEN(in), e) != 1)
 		return -1;
 	have = store_i64(db, 0);
 	store_done(db);
@@ -352,7 +352,7 @@ int op_session_do(struct handler_context *context, struct session_wish *wish, st
 		result = resolve_operation(context, wish->operation, e);
 	if (result == 0 && wish->missing)
 		result = err_show(e, ERR_NOT_FOUND, no_session);
-	if (result == 0 && wish->active_runs == 0 && !wish->no_snapshot) {
+	if (result == 0 && wish->active_runs == 0 && !wish->no_snapshot && !wish->full) {
 		for (size_t i = 0; i < wish->run_count; i++) {
 			if (wish->runs[i].ended)
 				(void)notify_send(context->to_gate, "run", wish->runs[i].run,

@@ -16,7 +16,8 @@
 #include "runners/base/str.h"
 
 /* What a runner gives an operation, and some room. */
-#define WAIT_MS 360000
+#define WAIT_MS    360000
+#define LIST_BYTES (4U << 20) /* of GET /sessions, but for one session */
 
 /* --- create ---------------------------------------------------------------------------------- */
 
@@ -78,6 +79,13 @@ static int describe(struct session_row *row, const struct session_body *body,
 	return row->env == NULL || row->labels == NULL ? err_set(e, ERR_NOMEM, 0, "session") : 0;
 }
 
+static void fail_full(struct http_response *response, int64_t limit)
+{
+	reply_fail(response, &face_runs, 429, "session_quota",
+		   "There are as many sessions as this tenant may have. Delete some.",
+		   json_pack("{s:s, s:I}", "quota_scope", "tenant", "limit", (json_int_t)limit));
+}
+
 static void answer_created(const struct http_request *request, const struct principal *caller,
 			   const struct session_create *create, struct session_created *made,
 			   struct http_response *response)
@@ -88,10 +96,7 @@ static void answer_created(const struct http_request *request, const struct prin
 				   made->prior_created_at);
 		return;
 	case SESSION_FULL:
-		reply_fail(response, &face_runs, 429, "session_quota",
-			   "There are as many sessions as this tenant may have. Delete some.",
-			   json_pack("{s:s, s:I}", "quota_scope", "tenant", "limit",
-				     (json_int_t)made->limit));
+		fail_full(response, made->limit);
 		return;
 	case SESSION_CREATED:
 	case SESSION_REPLAYED:
@@ -190,6 +195,7 @@ void sessions_list(struct handler_context *context, const struct http_request *r
 	scope_buf struct buf cursor = BUF_NONE;
 	uint64_t limit = 50;
 	size_t count = 0;
+	size_t bytes = 0;
 	json_t *items = json_array();
 	json_t *next;
 	struct err e = ERR_INIT;
@@ -213,12 +219,19 @@ void sessions_list(struct handler_context *context, const struct http_request *r
 		reply_err(response, &face_runs, request, &e);
 		return;
 	}
-	next = count > limit ? json_string(rows[limit - 1].id) : json_null();
 	for (size_t i = 0; i < count; i++) {
+		json_t *item = i < limit ? codec_session(&rows[i]) : NULL;
+
+		bytes += item == NULL ? 0 : json_dumpb(item, NULL, 0, JSON_COMPACT);
+		/* env and labels may be large: a page is shorter then */
+		if (i > 0 && i < limit && bytes > LIST_BYTES)
+			limit = i;
 		if (i < limit)
-			bad |= json_array_append_new(items, codec_session(&rows[i]));
+			bad |= json_array_append(items, item);
+		json_decref(item);
 		op_session_release(&rows[i]);
 	}
+	next = count > limit ? json_string(rows[limit - 1].id) : json_null();
 	if (bad != 0) { /* a list with holes would look like a whole one */
 		json_decref(items);
 		json_decref(next);
@@ -254,6 +267,10 @@ int sessions_begin(struct handler_context *context, const struct http_request *r
 			   "them.",
 			   json_pack("{s:I, s:s}", "active_runs", (json_int_t)wish->active_runs,
 				     "session_id", id));
+		return -1;
+	}
+	if (wish->full) {
+		fail_full(response, wish->max_sessions);
 		return -1;
 	}
 	if (!wish->no_snapshot)
@@ -294,6 +311,7 @@ struct failure {
 static const struct failure failures[] = {
     {"session_cancel_drain_timeout", 409, "session_cancel_drain_timeout",
      "The session's runs did not end in time. It is as it was; try again."},
+    {"session_gone", 404, "session_not_found", "The session was deleted."},
     {"workspace_busy", 409, "conflict", "The session's workspace was in use for too long."},
     {"path_conflict", 409, "conflict",
      "A name of the upload is a folder where the workspace has a file, or the other way round."},

@@ -120,7 +120,8 @@ void snapshots_clone(struct handler_context *context, const struct http_request 
 {
 	scope_json json_t *object =
 	    request->body_length == 0 ? json_object() : runs_read_object(request, response);
-	struct session_wish wish = {.kind = JOB_CLONE};
+	struct session_wish wish = {.kind = JOB_CLONE,
+				    .max_sessions = context->policy->sessions.max_per_tenant};
 	struct clone_body body = {0};
 	struct problems p;
 	bool bad;
@@ -148,7 +149,10 @@ void snapshots_clone(struct handler_context *context, const struct http_request 
 
 static void answer_deleted(struct http_response *response, const char *id, bool ok)
 {
-	reply_json(response, 200, json_pack("{s:b, s:s}", "ok", ok, "snapshot_id", id));
+	/* an id that is not text cannot be shown; it is none */
+	reply_json(response, 200,
+		   json_pack("{s:b, s:s}", "ok", ok, "snapshot_id",
+			     str_utf8_valid(id, strlen(id)) ? id : ""));
 }
 
 void snapshots_delete(struct handler_context *context, const struct http_request *request,

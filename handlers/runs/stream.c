@@ -46,11 +46,30 @@ static void put_arguments(struct buf *out, const struct principal *caller,
 	buf_addf(out, "&pe=%s", tag);
 }
 
+/* RFC 6455, 4.1: the key is 16 bytes in base64. */
+static const char *fault_of(const struct http_request *request)
+{
+	const char *upgrade = http_header(request, "Upgrade");
+	const char *key = http_header(request, "Sec-WebSocket-Key");
+	const char *version = http_header(request, "Sec-WebSocket-Version");
+	scope_buf struct buf bytes = BUF_NONE;
+
+	if (upgrade == NULL || !str_equal_nocase(upgrade, "websocket"))
+		return "This path is a WebSocket: connect with wss.";
+	if (version == NULL || !str_equal(version, "13"))
+		return "Sec-WebSocket-Version must be 13.";
+	buf_init(&bytes, 32);
+	if (key == NULL || strlen(key) != 24 || str_unbase64(&bytes, key, 24) != 0 ||
+	    bytes.len != 16)
+		return "Sec-WebSocket-Key must be 16 bytes in base64.";
+	return NULL;
+}
+
 void runs_stream(struct handler_context *context, const struct http_request *request,
 		 const struct route_match *match, const struct principal *caller,
 		 struct http_response *response)
 {
-	const char *upgrade = http_header(request, "Upgrade");
+	const char *fault = fault_of(request);
 	scope_buf struct buf text = BUF_NONE;
 	scope_buf struct buf arguments = BUF_NONE;
 	struct run_row row;
@@ -80,11 +99,12 @@ void runs_stream(struct handler_context *context, const struct http_request *req
 			reply_err(response, &face_runs, request, &e);
 		return;
 	}
-	if (upgrade == NULL || !str_equal_nocase(upgrade, "websocket")) {
-		reply_fail(response, &face_runs, 426, "upgrade_required",
-			   "This path is a WebSocket: connect with wss.", NULL);
-		if (!request->http2)
+	if (fault != NULL) {
+		reply_fail(response, &face_runs, 426, "upgrade_required", fault, NULL);
+		if (!request->http2) {
 			http_response_header(response, "Upgrade", "websocket");
+			http_response_header(response, "Sec-WebSocket-Version", "13");
+		}
 		return;
 	}
 	/* as the original: what is not a number above 0 counts as absent */

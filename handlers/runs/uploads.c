@@ -140,4 +140,7 @@ void uploads_staged(struct handler_context *context, const struct http_request *
 	memcpy(wish.job.upload, match->params[1], sizeof(wish.job.upload));
 	if (sessions_begin(context, request, &caller, buf_text(&session), &wish, response) == 0)
 		sessions_wait(&wish, "upload", &caller, response);
+	else if (response->status < 500)
+		/* nobody comes for the files; where that is not sure the runner looks */
+		(void)notify_send(context->to_gate, "upload", wish.job.upload, NOTICE_ENDED);
 }

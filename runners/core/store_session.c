@@ -207,6 +207,24 @@ static int cancel_runs(struct store *db, struct session_wish *w, struct err *e)
 	return got < 0 ? -1 : 0;
 }
 
+/* As a create judges it; who makes sessions of one tenant does so one after another. */
+static int count_sessions(struct store *db, struct session_wish *w, const struct locked *s,
+			  struct err *e)
+{
+	struct store_value tenant[] = {SV_TEXT(s->tenant), SV_TEXT(s->tenant)};
+
+	if (w->max_sessions == 0)
+		return 0;
+	if (store_query_row(db, STMT_TENANT_LOCK, tenant, 1, e) != 1)
+		return e->code != ERR_NONE ? -1 : err_set(e, ERR_INTERNAL, 0, "no tenant");
+	store_done(db);
+	if (store_query_row(db, STMT_SESSION_COUNT_WITH_CLONES, tenant, 2, e) != 1)
+		return -1;
+	w->full = store_i64(db, 0) >= w->max_sessions;
+	store_done(db);
+	return 0;
+}
+
 /* 1: nothing more is to be done, 0: the operation is to be written. */
 static int judge(struct store *db, struct session_wish *w, const struct locked *s, struct err *e)
 {
@@ -226,6 +244,8 @@ static int judge(struct store *db, struct session_wish *w, const struct locked *
 		if (w->active_runs > 0)
 			return 1;
 	}
+	if (w->kind == JOB_CLONE)
+		return count_sessions(db, w, s, e) != 0 ? -1 : w->full;
 	if (w->kind != JOB_RESTORE && w->kind != JOB_SNAPSHOT_DELETE)
 		return 0;
 	got = take_snapshot(db, w, e);
@@ -258,6 +278,7 @@ int store_session_body(struct store *db, void *arg, struct err *e)
 
 	w->missing = got == 0;
 	w->no_snapshot = false;
+	w->full = false;
 	w->active_runs = 0;
 	w->run_count = 0;
 	if (got <= 0)

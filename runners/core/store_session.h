@@ -56,9 +56,11 @@ struct session_wish {
 	enum job_kind kind;
 	const char *request_id;
 	struct session_job job; /* in: what the kind needs; the session's part is filled */
+	int64_t max_sessions;   /* in: clone: of a tenant; 0: no limit */
 	/* filled */
 	char operation[IDENT_UUID_SIZE];
 	bool missing;             /* no such session, or it is deleted or has lived its time */
+	bool full;                /* clone: the tenant has max_sessions, those under way counted */
 	bool no_snapshot;         /* restore, snapshot_delete: it has no such snapshot */
 	int64_t active_runs;      /* above 0: the kind is not possible while it has runs */
 	struct session_run *runs; /* session_delete: mem, the caller's to free; NULL: nobody asks */

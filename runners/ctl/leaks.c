@@ -2,8 +2,8 @@
  * doctor --leaks: what is ours on this host and what nothing explains: processes with an id of a
  * box (and with them their namespaces and ids), control groups that are not empty (empty ones are
  * kept and used again), agent sockets, boxes without a live run, mounts below our folders, loop
- * devices and images of workspaces without a sandbox, and folders of spool, staging and artifacts
- * without a run.
+ * devices and images of workspaces without a sandbox, and folders of spool, staging, artifacts
+ * and uploads without a run or an operation.
  *
  * Boxes come and go while we look. So the processes and groups are read first, then cordon-box's
  * list, and what the list does not name counts only if it is still there afterwards.
@@ -18,6 +18,7 @@
 #include "runners/base/num.h"
 #include "runners/base/str.h"
 #include "runners/core/boxclient.h"
+#include "runners/core/upload.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -414,10 +415,12 @@ static int judge_boxes(struct look *l, struct store *db, struct err *e)
 
 /* --- folders */
 
-static int run_exists(struct store *db, const char *id, struct err *e)
+/* An upload is the operation that takes it. */
+static int owner_exists(struct store *db, const char *kind, const char *id, struct err *e)
 {
 	struct store_value in[] = {SV_TEXT(id)};
-	int got = store_query_row(db, STMT_RUN_EXISTS, in, 1, e);
+	enum statement find = str_equal(kind, UPLOAD_KIND) ? STMT_OPERATION_LIVES : STMT_RUN_EXISTS;
+	int got = store_query_row(db, find, in, 1, e);
 
 	store_done(db);
 	return got;
@@ -437,15 +440,15 @@ static void judge_runs_in(struct look *l, struct store *db, const char *kind, co
 		    fstatat(dirfd(inner), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
 		    info.st_mtime > time(NULL) - FRESH_S)
 			continue;
-		got = ident_is_uuid(entry->d_name) ? run_exists(db, entry->d_name, e) : 0;
+		got = ident_is_uuid(entry->d_name) ? owner_exists(db, kind, entry->d_name, e) : 0;
 		if (got == 0)
-			leak(l, kind, entry->d_name, "no run has this id");
+			leak(l, kind, entry->d_name, "no run or upload has this id");
 	}
 	if (inner != NULL)
 		(void)closedir(inner);
 }
 
-/* Folders <data>/<kind>/<2 hex>/<run> older than an hour whose run has no row. */
+/* Folders <data>/<kind>/<2 hex>/<run> older than an hour whose run (upload) has no row. */
 static int judge_folder(struct look *l, struct store *db, const char *kind, struct err *e)
 {
 	char root[600];
@@ -552,7 +555,7 @@ static int judge_loops_twice(struct look *l, struct store *db, struct err *e)
 
 static int judge_all(struct look *l, struct store *db, struct boxclient *box, struct err *e)
 {
-	static const char *const kinds[] = {"spool", "staging", "artifacts"};
+	static const char *const kinds[] = {"spool", "staging", "artifacts", UPLOAD_KIND};
 	char path[300];
 
 	(void)snprintf(path, sizeof(path), "%s/box/box.sock", l->report->ctl->policy->paths.run);

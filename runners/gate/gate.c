@@ -1,5 +1,6 @@
 /* The runs that somebody waits for: a tree by id, fed by notices and by the SQL thread. */
 #include "runners/gate/gate.h"
+#include "runners/gate/upload.h"
 
 #include "runners/base/clock.h"
 #include "runners/base/mem.h"
@@ -135,6 +136,8 @@ void gate_noticed(struct gate *gate, struct notice *notice)
 		keep_traces(gate, notice);
 		return;
 	}
+	if (str_equal(notice->kind, "upload") && notice->hint == NOTICE_ENDED)
+		upload_drop(gate, notice->id);
 	if (!str_equal(notice->kind, "run"))
 		return;
 	if (notice->hint == NOTICE_ENDED) {

@@ -159,6 +159,16 @@ static int redirect(struct lws *wsi, const char *url, const struct hold *hold)
 	return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
 }
 
+static int end_upload(struct lws *wsi, struct hold *hold)
+{
+	char url[GATE_PATH_BYTES + GATE_ARGS_BYTES + 1024];
+	int result = upload_finish(hold->upload, url, sizeof(url));
+
+	upload_close(hold->upload);
+	hold->upload = NULL;
+	return result != 0 ? -1 : redirect(wsi, url, NULL);
+}
+
 /* The header of an upload is there; its body comes. */
 static int begin_upload(struct lws *wsi, struct hold *hold, const char *path)
 {
@@ -170,17 +180,12 @@ static int begin_upload(struct lws *wsi, struct hold *hold, const char *path)
 	if (lws_hdr_custom_copy(wsi, args, sizeof(args), ARGS_HEADER, (int)strlen(ARGS_HEADER)) < 0)
 		return -1;
 	hold->upload = upload_open(hold->gate, wsi, path, args);
-	return hold->upload == NULL ? -1 : 0;
-}
-
-static int end_upload(struct lws *wsi, struct hold *hold)
-{
-	char url[GATE_PATH_BYTES + GATE_ARGS_BYTES + 1024];
-	int result = upload_finish(hold->upload, url, sizeof(url));
-
-	upload_close(hold->upload);
-	hold->upload = NULL;
-	return result != 0 ? -1 : redirect(wsi, url, NULL);
+	if (hold->upload == NULL)
+		return -1;
+	/* nginx has stored the body and knows its length: none is no body, for which
+	 * libwebsockets would wait */
+	return lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) > 0 ? 0
+									    : end_upload(wsi, hold);
 }
 
 static int park(struct lws *wsi, struct hold *hold, const char *path)

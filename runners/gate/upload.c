@@ -216,16 +216,21 @@ int upload_finish(struct upload *u, char *url, size_t size)
 	return length < 0 || (size_t)length >= size ? -1 : 0;
 }
 
-void upload_close(struct upload *u)
+void upload_drop(struct gate *gate, const char *id)
 {
 	struct err e = ERR_INIT;
 
+	if (spool_remove(gate->policy->paths.data, UPLOAD_KIND, id, &e) != 0)
+		log_err(LOG_WARNING, "upload_files", &e, "upload=%s", id);
+}
+
+void upload_close(struct upload *u)
+{
 	if (u == NULL)
 		return;
 	fd_close_at(&u->fd);
-	if (!u->done && u->folder >= 0 &&
-	    spool_remove(u->gate->policy->paths.data, UPLOAD_KIND, u->id, &e) != 0)
-		log_err(LOG_WARNING, "upload_files", &e, "upload=%s", u->id);
+	if (!u->done && u->folder >= 0)
+		upload_drop(u->gate, u->id);
 	fd_close_at(&u->folder);
 	upload_parts_release(&u->parts);
 	u->gate->upload_count--;

@@ -28,6 +28,8 @@ struct upload *upload_open(struct gate *gate, struct lws *wsi, const char *path,
 void upload_body(struct upload *u, const char *data, size_t length);
 /* The body is whole: writes the URL of the render location; -1: it does not fit. */
 int upload_finish(struct upload *u, char *url, size_t size);
+/* The files of an upload that was finished and that no operation will take. */
+void upload_drop(struct gate *gate, const char *id);
 /* NULL is allowed; what was not finished is removed. */
 void upload_close(struct upload *u);
 

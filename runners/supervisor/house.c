@@ -43,6 +43,7 @@ struct house {
 	int64_t next_look_us;
 	int64_t next_scan_us;
 	int64_t next_strays_us;
+	int64_t next_uploads_us;
 	bool was_down;
 	bool left; /* a job was not finished */
 };
@@ -136,6 +137,18 @@ static bool stopped(void *arg)
 	if (due)
 		look(house, &box);
 	return stop;
+}
+
+static void remove_uploads(struct house *house)
+{
+	struct err e = ERR_INIT;
+	size_t count = 0;
+
+	if (retention_uploads(house->db, house->policy, stopped, house, &count, &e) != 0)
+		log_err(LOG_WARNING, "strays", &e, "%s", "");
+	if (count > 0)
+		log_event(LOG_INFO, "uploads_removed", "count=%zu", count);
+	house->next_uploads_us = clock_monotonic_us() + HOUSE_LOOK_US;
 }
 
 static void remove_strays(struct house *house)
@@ -239,7 +252,7 @@ static void serve(struct house *house, const struct jobs_event *event)
 	house->next_scan_us = 0;
 }
 
-enum work { WORK_NONE, WORK_LOOK, WORK_JOB, WORK_STRAYS, WORK_SCAN };
+enum work { WORK_NONE, WORK_LOOK, WORK_JOB, WORK_UPLOADS, WORK_STRAYS, WORK_SCAN };
 
 /* What is first; under the lock. A look at the host is short, so it goes before a job. */
 static enum work choose(const struct house *house, int64_t now)
@@ -248,6 +261,8 @@ static enum work choose(const struct house *house, int64_t now)
 		return WORK_LOOK;
 	if (house->queue != NULL)
 		return WORK_JOB;
+	if (now >= house->next_uploads_us)
+		return WORK_UPLOADS;
 	if (now >= house->next_strays_us)
 		return WORK_STRAYS;
 	return now >= house->next_scan_us ? WORK_SCAN : WORK_NONE;
@@ -267,8 +282,10 @@ static bool next_work(struct house *house, enum work *out, struct house_job **ou
 
 	(void)pthread_mutex_lock(&house->lock);
 	while (!house->stop && (*out = choose(house, now)) == WORK_NONE) {
-		int64_t due = earliest(house->next_look_us,
-				       earliest(house->next_strays_us, house->next_scan_us));
+		int64_t due =
+		    earliest(house->next_look_us,
+			     earliest(house->next_uploads_us,
+				      earliest(house->next_strays_us, house->next_scan_us)));
 		struct timespec until = {
 		    .tv_sec = (time_t)(due / CLOCK_US_PER_S),
 		    .tv_nsec = (long)(due % CLOCK_US_PER_S) * 1000,
@@ -299,6 +316,8 @@ static void *run_thread(void *arg)
 	while (next_work(house, &work, &job, &box)) {
 		if (work == WORK_LOOK) {
 			look(house, &box);
+		} else if (work == WORK_UPLOADS) {
+			remove_uploads(house);
 		} else if (work == WORK_STRAYS) {
 			remove_strays(house);
 		} else if (work == WORK_SCAN) {

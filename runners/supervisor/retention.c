@@ -13,9 +13,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#define RETENTION_MAX 50
-#define STRAY_AGE_SEC 3600
-#define STRAYS_TURN   32 /* folders between two questions whether to stop */
+#define RETENTION_MAX  50
+#define STRAY_AGE_SEC  3600
+#define UPLOAD_AGE_SEC 120
+#define STRAYS_TURN    32 /* folders between two questions whether to stop */
 
 struct retention_work {
 	const struct policy *policy;
@@ -160,6 +161,7 @@ struct strays {
 	const struct policy *policy;
 	bool (*stopped)(void *arg);
 	void *arg;
+	time_t age_sec;
 	unsigned int judged;
 	bool stop;
 	size_t count;
@@ -194,7 +196,7 @@ static int sweep_folder(struct strays *s, const char *kind, enum statement alive
 
 		if (!ident_is_uuid(entry->d_name) ||
 		    fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-		    info.st_mtime > time(NULL) - STRAY_AGE_SEC)
+		    info.st_mtime > time(NULL) - s->age_sec)
 			continue;
 		if (judge_stray(s, kind, alive, entry->d_name, e) != 0)
 			break;
@@ -215,14 +217,25 @@ static int sweep_kind(struct strays *s, const char *kind, enum statement alive, 
 	return 0;
 }
 
+int retention_uploads(struct store *db, const struct policy *policy, bool (*stopped)(void *arg),
+		      void *arg, size_t *out_count, struct err *e)
+{
+	struct strays s = {
+	    .db = db, .policy = policy, .stopped = stopped, .arg = arg, .age_sec = UPLOAD_AGE_SEC};
+	int result = sweep_kind(&s, UPLOAD_KIND, STMT_OPERATION_LIVES, e);
+
+	*out_count = s.count;
+	return result;
+}
+
 int retention_strays(struct store *db, const struct policy *policy, bool (*stopped)(void *arg),
 		     void *arg, size_t *out_count, struct err *e)
 {
-	struct strays s = {.db = db, .policy = policy, .stopped = stopped, .arg = arg};
+	struct strays s = {
+	    .db = db, .policy = policy, .stopped = stopped, .arg = arg, .age_sec = STRAY_AGE_SEC};
 	int result = 0;
 
 	if (sweep_kind(&s, "staging", STMT_RUN_JOB_EXISTS, e) != 0 ||
-	    sweep_kind(&s, UPLOAD_KIND, STMT_OPERATION_LIVES, e) != 0 ||
 	    sweep_kind(&s, "spool", STMT_RUN_EXISTS, e) != 0 ||
 	    sweep_kind(&s, "artifacts", STMT_RUN_EXISTS, e) != 0)
 		result = -1;

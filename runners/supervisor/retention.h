@@ -15,6 +15,13 @@ int retention_sweep(struct store *db, const struct policy *policy, retention_gon
 		    struct err *e);
 
 /*
+ * Folders of <data>/uploads that no operation takes, older than two minutes: there is a moment
+ * between the gate's last byte and the worker's operation, and either may die in it.
+ */
+int retention_uploads(struct store *db, const struct policy *policy, bool (*stopped)(void *arg),
+		      void *arg, size_t *out_count, struct err *e);
+
+/*
  * Folders of <data>/spool and <data>/artifacts that no row names, and staged files that no job
  * waits for, older than an hour: what a crash between two steps may leave. Removed here;
  * *out_count is how many. It takes a query per folder, so it is the house thread's; stopped() is

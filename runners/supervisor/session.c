@@ -87,6 +87,15 @@ static bool is_first(const struct session_op *op)
 	return true;
 }
 
+/* A delete does not wait for uploads. */
+static void cancel_uploads(const struct session_op *op)
+{
+	for (struct session_op *other = op->sup->session_ops; other != op; other = other->next)
+		if (other->state != SESSION_OP_DONE && other->claim.kind == JOB_UPLOAD &&
+		    str_equal(other->job.session, op->job.session))
+			upload_cancel(other);
+}
+
 /* A run of the session that is here and has not ended; one that waits for this operation has not
  * begun. */
 static bool has_runs(const struct session_op *op, bool begun)
@@ -159,6 +168,8 @@ static void op_step(struct session_op *op)
 
 	if (op->state == SESSION_OP_DONE || op->state == SESSION_OP_UPLOADS)
 		return;
+	if (removes)
+		cancel_uploads(op);
 	if (!op->sup->box_open || !op->sup->boxes_known || !is_first(op)) {
 		session_op_again(op);
 		return;

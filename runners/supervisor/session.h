@@ -39,6 +39,8 @@ void session_op_again(struct session_op *op);
 /* --- upload.c -------------------------------------------------------------------------------- */
 
 void upload_begin(struct session_op *op);
+/* The session goes: an upload that has not ended does so. */
+void upload_cancel(struct session_op *op);
 void upload_reply(struct session_op *op, const struct box_reply *reply);
 /* cordon-box came back. */
 void upload_again(struct session_op *op);

@@ -20,7 +20,8 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
-#define UPLOAD_US    (300 * CLOCK_US_PER_S)
+#define UPLOAD_US    (120 * CLOCK_US_PER_S)
+#define TIDY_US      (60 * CLOCK_US_PER_S)
 #define GONE_US      (60 * CLOCK_US_PER_S)
 #define AGAIN_US     (50 * CLOCK_US_PER_MS)
 #define CREATE_MS    20000U
@@ -51,6 +52,7 @@ struct upload {
 	int64_t retry_us;
 	uint32_t slot;
 	bool has_box;
+	const char *verdict; /* it has failed, and what it left is removed in a box of its own */
 	struct agent agent;
 	bool agent_open;
 	int registered_fd;
@@ -174,6 +176,23 @@ static void finish_bad(struct session_op *op, const char *message)
 	finish(op, false, message, result_text(u, part, reason));
 }
 
+/* The unpacker was stopped in its work, so its folder is still there: the box goes, and in another
+ * one it is removed. Then comes the answer. */
+static void finish_stopped(struct session_op *op, const char *message)
+{
+	struct upload *u = op->upload;
+
+	if (u->verdict != NULL || !u->has_box) {
+		finish_bad(op, u->verdict != NULL ? u->verdict : message);
+		return;
+	}
+	u->verdict = message;
+	u->deadline_us = clock_monotonic_us() + TIDY_US;
+	drop_agent(op);
+	fd_close_at(&u->fd);
+	send_destroy(op);
+}
+
 /* --- the parts ------------------------------------------------------------------------------- */
 
 static int open_parts(struct session_op *op, struct err *e)
@@ -277,7 +296,9 @@ static void next_part(struct session_op *op)
 	struct err e = ERR_INIT;
 
 	fd_close_at(&u->fd);
-	if (u->part == u->parts.count) {
+	if (u->verdict != NULL) {
+		finish_bad(op, u->verdict);
+	} else if (u->part == u->parts.count) {
 		finish_good(op);
 	} else if (start_part(op, &e) != 0) {
 		log_err(LOG_ERROR, "upload", &e, "operation=%s", op->claim.run_id);
@@ -470,6 +491,19 @@ void upload_begin(struct session_op *op)
 	send_create(op);
 }
 
+void upload_cancel(struct session_op *op)
+{
+	struct err e = ERR_INIT;
+
+	if (op->upload != NULL) {
+		finish(op, false, "session_gone", NULL);
+		return;
+	}
+	session_op_end(op, false, "session_gone", NULL);
+	if (spool_remove(op->sup->policy->paths.data, UPLOAD_KIND, op->job.upload, &e) != 0)
+		log_err(LOG_WARNING, "upload_files", &e, "upload=%s", op->job.upload);
+}
+
 static void created(struct session_op *op, const struct box_reply *reply)
 {
 	struct upload *u = op->upload;
@@ -496,7 +530,7 @@ static void created(struct session_op *op, const struct box_reply *reply)
 			  op->claim.run_id, box_code_name((enum box_code)reply->code), reply->sys,
 			  reply->text);
 		u->state = UPLOAD_OVER;
-		finish(op, false, "namespace_failed", NULL);
+		finish_stopped(op, "namespace_failed");
 		return;
 	}
 	agent_init(&u->agent, &events, op, 1);
@@ -506,7 +540,7 @@ static void created(struct session_op *op, const struct box_reply *reply)
 	    agent_remove(&u->agent, TAG_REMOVE, BOX_USER, BOX_USER, AGENT_UNPACK_FOLDER, true,
 			 &e) != 0) {
 		log_err(LOG_ERROR, "upload_box", &e, "operation=%s", op->claim.run_id);
-		finish(op, false, "namespace_failed", NULL);
+		finish_stopped(op, "namespace_failed");
 		return;
 	}
 	watch(op);
@@ -521,7 +555,10 @@ void upload_reply(struct session_op *op, const struct box_reply *reply)
 		created(op, reply);
 	} else if (what == WHAT_DESTROY && u->state == UPLOAD_DESTROYING) {
 		if (reply->code == BOX_OK || reply->code == BOX_ERR_NOT_FOUND) {
+			u->has_box = false;
 			u->state = UPLOAD_OVER;
+			if (op->state != SESSION_OP_DONE)
+				send_create(op); /* for what it left */
 			return;
 		}
 		u->state = UPLOAD_WANTS_END;
@@ -549,8 +586,10 @@ bool upload_agent_ready(struct supervisor *sup, const void *mark)
 			continue;
 		if (op->upload->agent_open && agent_ready(&op->upload->agent, &e) != 0) {
 			log_err(LOG_WARNING, "upload_agent", &e, "operation=%s", op->claim.run_id);
-			/* memory ended its box, or its time did */
-			finish_bad(op, "archive_too_large");
+			/* most of all it is memory that ends its box while it unpacks */
+			finish_stopped(op, op->upload->state == UPLOAD_UNPACKING
+					       ? "archive_too_large"
+					       : "namespace_failed");
 		}
 		watch(op);
 		return true;
@@ -563,7 +602,7 @@ void upload_tick(struct session_op *op, int64_t now_us)
 	struct upload *u = op->upload;
 
 	if (now_us >= u->deadline_us && op->state != SESSION_OP_DONE)
-		finish_bad(op, "archive_too_large");
+		finish_stopped(op, u->has_box ? "archive_too_large" : "workspace_busy");
 	else if (now_us >= u->deadline_us)
 		u->state = UPLOAD_OVER; /* its lifetime ends the box */
 	else if (u->state == UPLOAD_WANTS_BOX && now_us >= u->retry_us && op->sup->box_open)

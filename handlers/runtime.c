@@ -101,7 +101,7 @@ const struct runtime_kind runtime_kinds[RUNTIME__MAX] = {
 			   .interactive = true,
 			   .unknown = {"namespace_unavailable"},
 			   .deny_all = NET("supported", true, "runtime_preflight"),
-			   .allowlist = NET("supported", true, "runtime_preflight"),
+			   .allowlist = NET("host_gated", true, "runtime_preflight"),
 			   .session = SESSION("supported", "workspace_only", false, "unsupported",
 					      "unsupported")},
 };

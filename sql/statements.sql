@@ -572,7 +572,7 @@ ORDER BY id DESC LIMIT ?;
 
 -- name: SESSION_COUNT_WITH_CLONES
 SELECT (SELECT COUNT(*) FROM session WHERE tenant = ? AND state <> 'deleted')
-  + (SELECT COUNT(*) FROM job FORCE INDEX (job_session) WHERE session_id IS NOT NULL AND kind = 'clone' AND tenant = ?);
+  + (SELECT COUNT(*) FROM operation FORCE INDEX (operation_finished) WHERE finished_at IS NULL AND kind = 'clone' AND tenant = ?);
 
 -- name: SESSION_LOCK
 SELECT state, tenant, user_id, node, workspace_bytes, workspace_inodes, operation_id, expires_at <= UTC_TIMESTAMP(6) FROM session

@@ -23,6 +23,15 @@ static json_t *text_list(const char *const *items, size_t count)
 	return list;
 }
 
+/* What the operator allows, which is what admission judges. */
+static bool takes(const struct policy *policy, enum runtime_id id, const char *level)
+{
+	const struct policy_tier *tier = policy_tier_find(policy, level);
+
+	return runtime_trusts(policy, id, level) &&
+	       (tier == NULL || !tier->require_vm_grade || runtime_kinds[id].vm_grade);
+}
+
 static json_t *trust_levels(const struct policy *policy, enum runtime_id id)
 {
 	static const char *const levels[] = {"trusted", "standard", "untrusted"};
@@ -30,7 +39,7 @@ static json_t *trust_levels(const struct policy *policy, enum runtime_id id)
 	size_t count = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(levels); i++)
-		if (runtime_trusts(policy, id, levels[i]))
+		if (takes(policy, id, levels[i]))
 			list[count++] = levels[i];
 	return text_list(list, count);
 }
@@ -116,10 +125,10 @@ static json_t *posture(const struct policy *policy, enum runtime_id id)
 	    "implementation_state", kind->implementation, "supported_trust_levels",
 	    trust_levels(policy, id), "default_images", default_images(policy, id),
 	    "boundary_class", runtime_boundary_name(kind->boundary), "vm_grade_isolation",
-	    kind->vm_grade, "untrusted_eligible", kind->untrusted, "isolation_warnings",
-	    warnings(kind), "network_policy_contract", "deny_all", network(&kind->deny_all),
-	    "allowlist", network(&kind->allowlist), "session_contract", session(&kind->session),
-	    "notes", kind->notes);
+	    kind->vm_grade, "untrusted_eligible", kind->untrusted && takes(policy, id, "untrusted"),
+	    "isolation_warnings", warnings(kind), "network_policy_contract", "deny_all",
+	    network(&kind->deny_all), "allowlist", network(&kind->allowlist), "session_contract",
+	    session(&kind->session), "notes", kind->notes);
 }
 
 static json_t *encode_row(const struct policy *policy, enum runtime_id id,

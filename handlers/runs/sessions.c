@@ -84,6 +84,7 @@ static void fail_full(struct http_response *response, int64_t limit)
 	reply_fail(response, &face_runs, 429, "session_quota",
 		   "There are as many sessions as this tenant may have. Delete some.",
 		   json_pack("{s:s, s:I}", "quota_scope", "tenant", "limit", (json_int_t)limit));
+	http_response_header(response, "Retry-After", "60");
 }
 
 static void answer_created(const struct http_request *request, const struct principal *caller,
@@ -349,9 +350,10 @@ static void fail_operation(const struct operation_row *operation, json_t *result
 		if (str_equal(f->code, "session_cancel_drain_timeout"))
 			(void)json_object_set_new(details, "active_runs",
 						  json_integer(active_runs));
-		if (f->status == 503)
-			http_response_headerf(response, "Retry-After", "%d", 30);
 		reply_fail(response, &face_runs, f->status, f->code, f->text, details);
+		if (f->status == 503 || str_equal(f->code, "session_cancel_drain_timeout"))
+			http_response_headerf(response, "Retry-After", "%d",
+					      f->status == 503 ? 30 : 5);
 		return;
 	}
 	json_decref(details);

@@ -94,10 +94,11 @@ static void refuse(const struct http_request *request, const char *how,
 	}
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
 		if (str_equal(how, refusals[i].how)) {
-			if (refusals[i].status == 503)
-				http_response_header(response, "Retry-After", "30");
 			reply_fail(response, &face_runs, refusals[i].status, refusals[i].code,
 				   refusals[i].text, NULL);
+			if (refusals[i].status == 503 || refusals[i].status == 429)
+				http_response_header(response, "Retry-After",
+						     refusals[i].status == 503 ? "30" : "2");
 			return;
 		}
 	if (http_query(request, "t", &reason) != 1)

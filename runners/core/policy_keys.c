@@ -206,7 +206,7 @@ const struct policy_key policy_keys[] = {
 	 "true: untrusted requests need a runtime with a virtual machine around the box."),
 
     {"images", POLICY_MAP, "", 1, 256, "host=host",
-     "Requested base_image: image below <paths.data>/images. `host` is a view of the host's /usr.",
+     "Requested base_image: image. There is `host`, a view of the host's /usr, and no other yet.",
      AT(images), NULL},
     CHOICE("runtimes.default", runtimes.default_,
 	   "namespace docker microvm firecracker lima vz_linux vz_macos seatbelt worktree",

@@ -39,8 +39,8 @@ static const struct command commands[] = {
      "egress expand|pin TOKEN... | egress refresh --label L (--source ADDRESS TOKEN... | --remove) [--print];"
      " all with [--subdomains LIST] [--dns SERVERS] [--timeout S]: an allow list of ranges, addresses and names"},
     {"run", ctl_run, false,
-     "run [-i] [--image I] [--timeout S] [--trust LEVEL] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
-     " run a command, live output, its exit code; -i types stdin into it"},
+     "run [-i] [--image I] [--timeout S] [--trust LEVEL] [--network POLICY] [--memory MIB] [--file P]... [--artifact GLOB]... -- CMD...:"
+     " run a command, live output, its exit code; -i types stdin into it, which never ends for the command"},
     {"runs", ctl_runs, false, "runs [--limit N] [--phase P]: your runs, newest first"},
     {"logs", ctl_logs, false,
      "logs [-f] [-i] RUN: the output of a run that has ended; -f follows one that has not, -i also types stdin into it"},

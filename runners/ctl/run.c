@@ -138,18 +138,21 @@ static int add_file(json_t *files, const char *path, struct err *e)
 	return 0;
 }
 
-/* --timeout, --trust and --memory into the body. ERR_INVALID: wrong words. What the service allows
- * is the service's to say. */
+/* --timeout, --trust, --network and --memory into the body. ERR_INVALID: wrong words. What the
+ * service allows is the service's to say. */
 static int add_limits(struct ctl *ctl, json_t *body, struct err *e)
 {
 	const char *timeout = ctl_option(ctl, "--timeout");
 	const char *trust = ctl_option(ctl, "--trust");
 	const char *memory = ctl_option(ctl, "--memory");
+	const char *network = ctl_option(ctl, "--network");
 	uint64_t number = 0;
 	int bad = 0;
 
 	bad |= json_object_set_new(body, "trust_level",
 				   json_string(trust == NULL ? "standard" : trust));
+	if (network != NULL)
+		bad |= json_object_set_new(body, "network_policy", json_string(network));
 	if (timeout != NULL) {
 		if (num_u64("--timeout", timeout, 1, 3600, &number, e) != 0)
 			return -1;
@@ -161,7 +164,7 @@ static int add_limits(struct ctl *ctl, json_t *body, struct err *e)
 		bad |= json_object_set_new(body, "resources",
 					   json_pack("{s:I}", "memory_mb", (json_int_t)number));
 	}
-	return bad == 0 ? 0 : err_set(e, ERR_INVALID, 0, "--trust is not UTF-8");
+	return bad == 0 ? 0 : err_set(e, ERR_INVALID, 0, "--trust or --network is not UTF-8");
 }
 
 /* The body of POST /runs from the words; NULL after a message. */

@@ -178,7 +178,8 @@ static void op_step(struct session_op *op)
 		upload_begin(op);
 		return;
 	}
-	if (has_runs(op, !removes)) {
+	/* a snapshot is a file of its own: runs do not matter to its end */
+	if (op->claim.kind != JOB_SNAPSHOT_DELETE && has_runs(op, !removes)) {
 		if (removes && now >= op->drain_until_us)
 			session_op_end(op, false, "session_cancel_drain_timeout", NULL);
 		else

@@ -495,6 +495,67 @@ def the_fingerprint_of_a_session():
     delete(made)
 
 
+@check.test
+def clones_count_as_sessions():
+    """sessions.max_per_tenant holds for clones too, those that are being made counted."""
+    made = make()
+    have = int(c.sql("SELECT COUNT(*) FROM session WHERE state <> 'deleted' AND tenant = (SELECT tenant FROM session WHERE id = "
+                     f"'{made['id']}')").strip())
+    with open(c.POLICY, encoding="utf-8") as file:
+        before = file.read()
+    try:
+        with open(c.POLICY, "w", encoding="utf-8") as file:
+            file.write(before + f"\nsessions:\n  max_per_tenant: {have + 2}\n")
+        c.reload_workers()
+        answers = c.many(6, 6, lambda _: ask("POST", made, "/clone"))
+        check.equal(sorted(a.status for a in answers), [200, 200, 429, 429, 429, 429])
+        for answer in answers:
+            if answer.status == 429:
+                check.equal(refused(answer, 429, "session_quota"), {"quota_scope": "tenant", "limit": have + 2})
+                check.true(answer.header("Retry-After"))
+        check.equal(c.request("POST", SESSIONS, {"base_image": "host"}).status, 429)
+    finally:
+        with open(c.POLICY, "w", encoding="utf-8") as file:
+            file.write(before)
+        c.reload_workers()
+    for answer in answers:
+        if answer.status == 200:
+            delete(answer.json()["session_id"])
+    delete(made)
+
+
+@check.test
+def a_snapshot_is_deleted_beside_runs():
+    made = make()
+    run(made, "echo x > f")
+    shots = [good(ask("POST", made, "/snapshot"))["snapshot_id"] for _ in range(2)]
+    active = c.request("POST", RUNS, {"session_id": made["id"], "command": ["sleep", "60"]}, headers={"Prefer": "respond-async"}).json()
+    c.wait_phase(active["id"], ["running"])
+    begin = time.monotonic()
+    check.equal(good(ask("DELETE", made, f"/snapshots/{shots[0]}")), {"ok": True, "snapshot_id": shots[0]})
+    check.true(time.monotonic() - begin < 4, "it does not wait for the run")
+    check.equal(glob.glob(f"{c.DATA_DIR}/workspaces/{made['id']}*{shots[0]}*"), [])
+    check.equal([i["snapshot_id"] for i in good(ask("GET", made, "/snapshots"))["items"]], [shots[1]])
+    check.equal(good(ask("DELETE", made, "/snapshots/%ff")), {"ok": False, "snapshot_id": ""})
+    c.request("POST", f"{RUNS}/{active['id']}/cancel")
+    delete(made)
+
+
+@check.test
+def large_sessions_make_short_pages():
+    large = {"k": "\x01" * 60000}
+    made = [make(env=large, labels=large) for _ in range(12)]
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = good(c.request("GET", f"{SESSIONS}?limit=100{cursor and '&cursor='}{cursor}"))
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_cursor"]
+    check.equal([i for i in seen if i in {m["id"] for m in made}], [m["id"] for m in made[::-1]])
+    check.equal(len(seen), len(set(seen)))
+    for each in made:
+        delete(each)
+
+
 # --- crashes ------------------------------------------------------------------------------------------------
 
 

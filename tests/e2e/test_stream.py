@@ -31,6 +31,19 @@ def refused(*args, **more):
     raise AssertionError("the handshake was accepted")
 
 
+@check.test
+def headers_of_a_handshake():
+    run = c.run(["true"])
+    path = f"{c.BASE}/runs/{run['id']}/stream"
+    for more in ({"Sec-WebSocket-Protocol": "foo, bar"}, {"Accept-Language": "x" * 7000}, {"Cookie": "a=b"}):
+        with_more = c.WebSocket(path, headers=more)
+        with_more.close()
+    for more in ({"Sec-WebSocket-Version": "8"}, {"Sec-WebSocket-Key": "x"}, {"Sec-WebSocket-Key": "x" * 5000}):
+        answer = c.request("GET", path, headers={"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                                                 "Sec-WebSocket-Key": "d2Fsa2luZyBhbG9uZyBpdA==", **more})
+        check.equal((answer.status, answer.json()["error"]["code"]), (426, "upgrade_required"), str(more)[:60])
+
+
 def counting(n, gap):
     return ["python3", "-u", "-c", f"import time\nfor i in range({n}):\n print(i); time.sleep({gap})"]
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """test_uploads: POST /sessions/{id}/files: forms, archives, traps, ends of room, aborts, crashes (B17, B24)."""
+import concurrent.futures
 import glob
 import io
 import os
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import tarfile
 import threading
@@ -256,6 +258,73 @@ def b17_a_client_leaves():
     time.sleep(0.5)
     check.equal(says(session, "cat f; ls -A"), b"oldf\n")
     drop(session)
+
+
+@check.test
+def refused_behind_the_gate_leaves_nothing():
+    """The session goes while the body comes: the gate has the files then, and nobody wants them."""
+    session = make()
+    body = form(("f", b"x" * 8 * MIB))
+    with ssl.create_default_context(cafile=c.CA).wrap_socket(socket.create_connection((c.HOST, c.PORT)), server_hostname=c.HOST) as sock:
+        sock.sendall((f"POST {SESSIONS}/{session}/files HTTP/1.1\r\nHost: {c.HOST}\r\nX-API-KEY: {c.KEY}\r\nConnection: close\r\n"
+                      f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body[:1000])
+        time.sleep(0.3)
+        drop(session)
+        sock.sendall(body[1000:])
+        check.has(sock.recv(4096), b" 404 ")
+    check.wait_for(lambda: not glob.glob(f"{c.DATA_DIR}/uploads/*/*"), 5, "the staged files to go")
+
+
+@check.test
+def what_nobody_takes_is_removed():
+    """A worker or the database dies between the gate's last byte and the operation: the runner looks, and doctor knows the folder."""
+    import pwd
+    old, fresh = "01900000-0000-7000-8000-0000000000ac", "01900000-0000-7000-8000-0000000000ad"
+    folders = [f"{c.DATA_DIR}/uploads/{name[-2:]}/{name}" for name in (old, fresh)]
+    for folder in folders:
+        os.makedirs(folder)
+        with open(folder + "/0", "wb") as file:
+            file.write(b"x")
+        for path in (os.path.dirname(folder), folder, folder + "/0"):
+            os.chown(path, pwd.getpwnam("cordon-gate").pw_uid, os.stat(f"{c.DATA_DIR}/uploads").st_gid)
+            os.chmod(path, 0o2770 if os.path.isdir(path) else 0o660)
+    os.utime(folders[0], (time.time() - 300,) * 2)
+    os.kill(c.program_pid("cordon-runner"), signal.SIGTERM)
+    check.wait_for(lambda: not os.path.exists(folders[0]), 20, "the old one to go")
+    check.true(os.path.exists(folders[1]))
+    os.utime(folders[1], (time.time() - 7200,) * 2)
+    said = subprocess.run([os.path.join(check.TOP, os.environ.get("CORDON_BUILD", "build"), "bin", "cordonctl"), "--policy", c.POLICY, "doctor",
+                           "--leaks"], capture_output=True, text=True, timeout=60)
+    check.equal(said.returncode, 2)
+    check.has(said.stdout, fresh)
+    subprocess.run(["rm", "-r", folders[1]], check=True)
+
+
+@check.test
+def without_a_body():
+    session = make()
+    begin = time.monotonic()
+    for lines, status in (([], 415), (["Content-Length: 0"], 415), ([f"Content-Type: multipart/form-data; boundary={BOUNDARY}"], 422)):
+        with ssl.create_default_context(cafile=c.CA).wrap_socket(socket.create_connection((c.HOST, c.PORT)), server_hostname=c.HOST) as sock:
+            head = [f"POST {SESSIONS}/{session}/files HTTP/1.1", f"Host: {c.HOST}", f"X-API-KEY: {c.KEY}", "Connection: close"] + lines
+            sock.sendall(("\r\n".join(head) + "\r\n\r\n").encode())
+            check.has(sock.recv(4096), b" %d " % status)
+    check.true(time.monotonic() - begin < 4, "nobody waits for a body that does not come")
+    drop(session)
+
+
+@check.test
+def a_delete_ends_an_upload():
+    session = make()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(upload, session, ("many.tar", tar([(f"d{i % 100}/{i}", b"x") for i in range(40000)])))
+        check.wait_for(lambda: c.sql(f"SELECT 1 FROM operation JOIN job ON job.object_id = operation.id WHERE sandbox_id = '{session}' AND "
+                                     "job.state = 'claimed'").strip(), 20, "the upload")
+        begin = time.monotonic()
+        drop(session)
+        check.true(time.monotonic() - begin < 12, "the delete does not wait for it")
+        check.true(answer.result().status in (200, 404), answer.result().body)
+    check.wait_for(lambda: not glob.glob(f"{c.DATA_DIR}/uploads/*/*"), 5, "the staged files to go")
 
 
 @check.test

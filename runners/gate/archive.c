@@ -192,9 +192,8 @@ static int write_all(struct job *job, struct archive *a, struct err *e)
 
 	if (read_list(job, e) != 0 || open_folder(job, &folder, e) != 0)
 		return -1;
-	/* names are any bytes, and stay so */
+	/* names are any bytes, and stay so: what is no ASCII is marked as binary by itself */
 	if (archive_write_set_format_pax_restricted(a) != ARCHIVE_OK ||
-	    archive_write_set_options(a, "hdrcharset=BINARY") < ARCHIVE_WARN ||
 	    archive_write_add_filter_gzip(a) != ARCHIVE_OK ||
 	    archive_write_set_filter_option(a, "gzip", "compression-level", LEVEL) < ARCHIVE_WARN ||
 	    archive_write_set_bytes_in_last_block(a, 1) != ARCHIVE_OK ||

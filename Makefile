@@ -157,7 +157,7 @@ $(BUILD)/tests/api/test_store_clean: $(BUILD)/obj/runners/supervisor/store_clean
 $(BUILD)/tests/unit/test_filter: $(BUILD)/obj/runners/exec/filter.o
 $(BUILD)/tests/unit/test_timer: $(BUILD)/obj/runners/gate/timer.o
 $(BUILD)/tests/unit/test_timer: CORE_LIBS += -lev
-$(BUILD)/tests/unit/test_unpack: $(patsubst %,$(BUILD)/obj/runners/init/%.o,unpack unpack_tree unpack_gzip)
+$(BUILD)/tests/unit/test_unpack: $(call objects,$(wildcard runners/init/unpack*.c))
 $(BUILD)/tests/unit/test_unpack: CORE_LIBS += -larchive -lz
 $(BUILD)/tests/unit/test_cgroup: $(BUILD)/obj/runners/exec/cgroup_probe.o $(BUILD)/obj/runners/exec/cgroup_slot.o
 # the test stands in for the kernel there

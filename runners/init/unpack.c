@@ -86,7 +86,8 @@ static int broken(struct err *e, struct archive *a)
 	return err_set(e, ERR_INVALID, 0, "%s", why == NULL ? "the archive is damaged" : why);
 }
 
-static int take_data(struct archive *a, int fd, struct err *e)
+/* A zip's checksum and sizes are compared at the end of the data; that they differ is a warning. */
+static int take_data(struct archive *a, int fd, la_int64_t *out_end, struct err *e)
 {
 	const void *data;
 	size_t length;
@@ -98,16 +99,36 @@ static int take_data(struct archive *a, int fd, struct err *e)
 
 		if (got == ARCHIVE_EOF)
 			break;
-		if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
+		if (got != ARCHIVE_OK)
 			return broken(e, a);
 		if (at < 0 || write_all(fd, data, length, at, e) != 0)
 			return e->code != ERR_NONE ? -1 : broken(e, a);
 		end = at + (la_int64_t)length;
 	}
-	/* a hole at the end has no block */
-	if (ftruncate(fd, end) != 0)
+	*out_end = end;
+	return 0;
+}
+
+/* A hole at the end of a tar's file has no block; a zip has no holes. */
+static int check_size(struct archive *a, struct archive_entry *entry, int fd, la_int64_t end,
+		      struct err *e)
+{
+	la_int64_t size = archive_entry_size_is_set(entry) ? archive_entry_size(entry) : end;
+	bool zip = (archive_format(a) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+
+	if (zip && size != end)
+		return err_set(e, ERR_INVALID, 0, "a file of %lld bytes has %lld", (long long)size,
+			       (long long)end);
+	if (ftruncate(fd, size > end ? size : end) != 0)
 		return err_set(e, ERR_STORAGE, errno, "size of a file");
 	return 0;
+}
+
+/* "." and the like: the workspace itself, which is nothing that is left out. */
+static bool is_top(const char *name)
+{
+	return name != NULL && name[0] == '.' && name[strspn(name, "./")] == '\0' &&
+	       strstr(name, "..") == NULL;
 }
 
 static int take_entry(struct unpack_tree *t, struct archive *a, struct archive_entry *entry,
@@ -122,39 +143,39 @@ static int take_entry(struct unpack_tree *t, struct archive *a, struct archive_e
 	scope_close int fd = -1;
 	char room[UNPACK_PATH_BYTES];
 	const char *path;
-	la_int64_t size = archive_entry_size(entry);
+	la_int64_t end = 0;
 	int got;
 
 	if (name == NULL)
 		name = archive_entry_pathname_utf8(entry);
 	path = tree_path(name, room);
 	if (archive_entry_filetype(entry) == AE_IFDIR && path != NULL)
-		return tree_add_folder(t, path, e);
+		return tree_add_folder(t, path, archive_entry_perm(entry),
+				       archive_entry_mtime_is_set(entry) ? times[1] : times[0], e);
 	if (path == NULL || archive_entry_filetype(entry) != AE_IFREG ||
 	    archive_entry_hardlink(entry) != NULL) {
-		/* the top itself is nothing that is left out */
-		if (name == NULL || !str_equal(name, "./"))
+		if (archive_entry_filetype(entry) != AE_IFDIR || !is_top(name))
 			t->skipped++;
 		return 0;
 	}
 	got = tree_add_file(t, path, archive_entry_perm(entry), &fd, e);
 	if (got <= 0)
 		return got;
-	if (take_data(a, fd, e) != 0)
+	if (take_data(a, fd, &end, e) != 0 || check_size(a, entry, fd, end, e) != 0)
 		return -1;
-	/* zip may say the size only behind the data; what it says first must be true then */
-	if (archive_entry_size_is_set(entry) && size > 0) {
-		struct stat st;
-
-		if (fstat(fd, &st) != 0 || (st.st_size < size && ftruncate(fd, size) != 0))
-			return err_set(e, ERR_STORAGE, errno, "size of a file");
-	}
 	if (archive_entry_mtime_is_set(entry))
 		(void)futimens(fd, times);
 	return 0;
 }
 
-static int walk(struct unpack_tree *t, struct archive *a, struct err *e)
+static bool is_inconsistent(struct archive *a)
+{
+	const char *why = archive_error_string(a);
+
+	return why != NULL && str_starts(why, "Inconsistent");
+}
+
+static int take_entries(struct unpack_tree *t, struct archive *a, struct err *e)
 {
 	struct archive_entry *entry;
 
@@ -165,8 +186,8 @@ static int walk(struct unpack_tree *t, struct archive *a, struct err *e)
 			return 0;
 		if (got == ARCHIVE_RETRY)
 			continue;
-		/* a warning is about a name's alphabet */
-		if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
+		/* a warning is about a name's alphabet, or that a zip says two things of a file */
+		if (got != ARCHIVE_OK && (got != ARCHIVE_WARN || is_inconsistent(a)))
 			return broken(e, a);
 		if (take_entry(t, a, entry, e) != 0)
 			return -1;
@@ -197,7 +218,7 @@ static int take_zip(struct unpack_tree *t, struct archive *a, struct err *e)
 		return -1;
 	if (archive_read_open_fd(a, spooled, BLOCK_BYTES) != ARCHIVE_OK)
 		return broken(e, a);
-	return walk(t, a, e);
+	return take_entries(t, a, e);
 }
 
 static int take_tar(struct unpack_tree *t, struct archive *a, struct err *e)
@@ -209,8 +230,9 @@ static int take_tar(struct unpack_tree *t, struct archive *a, struct err *e)
 		return err_set(e, ERR_NOMEM, 0, "memory");
 	(void)archive_read_support_filter_bzip2(a);
 	(void)archive_read_support_format_tar(a);
-	result = archive_read_open(a, g, NULL, gunzip_read, NULL) == ARCHIVE_OK ? walk(t, a, e)
-										: broken(e, a);
+	result = archive_read_open(a, g, NULL, gunzip_read, NULL) == ARCHIVE_OK
+		     ? take_entries(t, a, e)
+		     : broken(e, a);
 	/* what follows the last entry is judged too */
 	if (result == 0 && gunzip_finish(g, a) != 0)
 		result = broken(e, a);

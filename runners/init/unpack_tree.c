@@ -1,42 +1,91 @@
-/* The folder in which an upload grows, and its move into the workspace (unpack.h). */
+/* The folder in which an upload grows (unpack.h). */
 #include "runners/init/unpack.h"
 
 #include "runners/base/fdio.h"
 #include "runners/base/ksys.h"
 #include "runners/base/str.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
-
-static int no_room(struct err *e, int reason, const char *what)
+int tree_failed(struct err *e, int reason, const char *path, const char *what)
 {
-	enum err_code code = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? ERR_STORAGE
-			     : reason == ENOMEM                                      ? ERR_NOMEM
-										     : ERR_IO;
+	switch (reason) {
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		return err_set(e, ERR_STORAGE, reason, "%s", what);
+	case ENOMEM:
+		return err_set(e, ERR_NOMEM, reason, "%s", what);
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return err_set(e, ERR_CONFLICT, 0, "%s: no right to write there in the workspace",
+			       path);
+	case ENOENT:
+	case EEXIST:
+	case ENOTDIR:
+	case EISDIR:
+	case ENOTEMPTY:
+	case ELOOP:
+	case EXDEV:
+	case EINVAL:
+		return err_set(e, ERR_CONFLICT, 0, "%s: changed by another meanwhile", path);
+	default:
+		return err_set(e, ERR_IO, reason, "%s", what);
+	}
+}
 
-	return err_set(e, code, reason, "%s", what);
+/* A run may have made one, of a file or without rights. */
+static void clear_old(int top)
+{
+	scope_close int old = -1;
+
+	(void)unlinkat(top, UNPACK_FOLDER, 0);
+	(void)!fchmodat(top, UNPACK_FOLDER, 0700, 0);
+	old = openat(top, UNPACK_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (old >= 0)
+		walk_remove(old);
+	(void)unlinkat(top, UNPACK_FOLDER, AT_REMOVEDIR);
 }
 
 int tree_open(struct unpack_tree *t, struct err *e)
 {
+	int got;
+
 	memset(t, 0, sizeof(*t));
-	buf_init(&t->names, UNPACK_NAMES_BYTES);
+	buf_init(&t->folders, UNPACK_NAMES_BYTES);
+	buf_init(&t->paths, UNPACK_NAMES_BYTES);
 	t->folder = -1;
+	t->parent = -1;
 	t->top = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (t->top < 0)
-		return no_room(e, errno, "open the workspace");
-	if (mkdirat(t->top, UNPACK_FOLDER, 0700) != 0)
-		return no_room(e, errno, "make a folder for the upload");
+		return tree_failed(e, errno, ".", "open the workspace");
+	got = mkdirat(t->top, UNPACK_FOLDER, 0700);
+	if (got != 0 && errno == EEXIST) {
+		clear_old(t->top);
+		got = mkdirat(t->top, UNPACK_FOLDER, 0700);
+	}
+	if (got != 0)
+		return tree_failed(e, errno, UNPACK_FOLDER, "make a folder for the upload");
 	t->folder = openat(t->top, UNPACK_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return t->folder < 0 ? no_room(e, errno, "open the folder of the upload") : 0;
+	return t->folder < 0 ? tree_failed(e, errno, UNPACK_FOLDER, "open the folder of the upload")
+			     : 0;
+}
+
+void tree_close(struct unpack_tree *t)
+{
+	fd_close_at(&t->parent);
+	if (t->folder >= 0) {
+		walk_remove(t->folder);
+		(void)unlinkat(t->top, UNPACK_FOLDER, AT_REMOVEDIR);
+	}
+	fd_close_at(&t->folder);
+	fd_close_at(&t->top);
+	buf_release(&t->folders);
+	buf_release(&t->paths);
 }
 
 /* --- names ----------------------------------------------------------------------------------- */
@@ -69,209 +118,146 @@ const char *tree_path(const char *name, char *room)
 	return room;
 }
 
-static int remember(struct unpack_tree *t, char kind, const char *path, size_t length,
-		    struct err *e)
+/* --- folders --------------------------------------------------------------------------------- */
+
+/* A folder of ours as it is, by the first `length` bytes of a path; -1 with errno. */
+static int open_ours(const struct unpack_tree *t, const char *path, size_t length)
 {
-	buf_add(&t->names, &kind, 1);
-	buf_add(&t->names, path, length);
-	buf_add(&t->names, "", 1);
-	if (buf_ok(&t->names))
+	char room[UNPACK_PATH_BYTES] = ".";
+
+	if (length > 0) {
+		memcpy(room, path, length);
+		room[length] = '\0';
+	}
+	return ksys_openat2(t->folder, room, O_PATH | O_DIRECTORY | O_CLOEXEC, 0, UNPACK_INSIDE);
+}
+
+/* The deepest folder of the path that is there, in steps that double: a path may have 2,000
+ * segments, and each look resolves all that is there. */
+static int open_deepest(const struct unpack_tree *t, const char *path, size_t *length)
+{
+	for (size_t step = 1;; step *= 2) {
+		int fd = open_ours(t, path, *length);
+
+		if (fd >= 0 || errno != ENOENT || *length == 0)
+			return fd;
+		for (size_t i = 0; i<step && * length> 0; i++) {
+			do
+				(*length)--;
+			while (*length > 0 && path[*length] != '/');
+		}
+	}
+}
+
+/* t->parent becomes the folder of the first `length` bytes of the path, made where it is missing;
+ * 0, 1 a file is in the way, -1. */
+static int enter(struct unpack_tree *t, const char *path, size_t length, struct err *e)
+{
+	scope_close int fd = -1;
+	size_t at = length;
+
+	if (t->parent >= 0 && strlen(t->parent_path) == length &&
+	    memcmp(t->parent_path, path, length) == 0)
+		return 0;
+	fd = open_deepest(t, path, &at);
+	while (fd >= 0 && at < length) {
+		char name[256];
+		int below;
+
+		at += path[at] == '/' ? 1 : 0;
+		below = (int)strcspn(path + at, "/");
+		(void)snprintf(name, sizeof(name), "%.*s", below, path + at);
+		at += (size_t)below;
+		if (mkdirat(fd, name, 0755) != 0 && errno != EEXIST)
+			return tree_failed(e, errno, UNPACK_FOLDER, "make a folder");
+		below = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		fd_close_at(&fd);
+		fd = below;
+	}
+	if (fd < 0)
+		return errno == ENOTDIR
+			   ? 1
+			   : tree_failed(e, errno, UNPACK_FOLDER, "find a folder of the upload");
+	fd_close_at(&t->parent);
+	t->parent = fd_steal(&fd);
+	memcpy(t->parent_path, path, length);
+	t->parent_path[length] = '\0';
+	return 0;
+}
+
+/* The folder above a path; out_name is its last segment. */
+static int enter_above(struct unpack_tree *t, const char *path, const char **out_name,
+		       struct err *e)
+{
+	const char *slash = strrchr(path, '/');
+
+	*out_name = slash == NULL ? path : slash + 1;
+	return enter(t, path, slash == NULL ? 0 : (size_t)(slash - path), e);
+}
+
+static int note_folder(struct unpack_tree *t, const char *path, mode_t mode, struct timespec mtime,
+		       struct err *e)
+{
+	struct unpack_folder f = {.path = t->paths.len,
+				  .length = strlen(path),
+				  .order = t->folders.len / sizeof(f),
+				  .mode = mode & 0777,
+				  .mtime = mtime};
+
+	buf_add(&t->paths, path, f.length + 1);
+	buf_add(&t->folders, &f, sizeof(f));
+	if (buf_ok(&t->paths) && buf_ok(&t->folders))
 		return 0;
 	return err_set(e, ERR_LIMIT, 0, "the archive has too many names");
 }
 
-/* The folder of that path, made where it is missing; 0, 1 a file is in the way, -1. */
-static int make_folder(struct unpack_tree *t, const char *path, size_t length, struct err *e)
+int tree_add_folder(struct unpack_tree *t, const char *path, mode_t mode, struct timespec mtime,
+		    struct err *e)
 {
-	char room[UNPACK_PATH_BYTES];
+	const char *name;
+	struct stat st;
+	int got = enter_above(t, path, &name, e);
 
-	memcpy(room, path, length);
-	room[length] = '\0';
-	if (mkdirat(t->folder, room, 0700) == 0)
-		return remember(t, 'd', path, length, e);
-	if (errno == EEXIST) {
-		struct stat st;
-
-		return fstatat(t->folder, room, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-			       !S_ISDIR(st.st_mode)
-			   ? 1
-			   : 0;
+	if (got < 0)
+		return -1;
+	if (got == 0 && mkdirat(t->parent, name, 0755) != 0) {
+		if (errno != EEXIST)
+			return tree_failed(e, errno, UNPACK_FOLDER, "make a folder");
+		if (fstatat(t->parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+			got = 1;
 	}
-	return errno == ENOTDIR ? 1 : no_room(e, errno, "make a folder");
-}
-
-static int make_folders(struct unpack_tree *t, const char *path, size_t length, struct err *e)
-{
-	for (size_t i = 1; i <= length; i++) {
-		int got;
-
-		if (i < length && path[i] != '/')
-			continue;
-		got = make_folder(t, path, i, e);
-		if (got != 0)
-			return got;
-	}
+	if (got == 0)
+		return note_folder(t, path, mode, mtime, e);
+	t->skipped++;
 	return 0;
 }
 
-int tree_add_folder(struct unpack_tree *t, const char *path, struct err *e)
+static int make_file(int parent, const char *name)
 {
-	int got = make_folders(t, path, strlen(path), e);
-
-	t->skipped += got > 0 ? 1 : 0;
-	return got < 0 ? -1 : 0;
+	return openat(parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
 int tree_add_file(struct unpack_tree *t, const char *path, mode_t mode, int *out_fd, struct err *e)
 {
-	const char *slash = strrchr(path, '/');
-	bool again = false;
-	int got = slash == NULL ? 0 : make_folders(t, path, (size_t)(slash - path), e);
-	int fd;
+	scope_close int fd = -1;
+	const char *name;
+	int got = enter_above(t, path, &name, e);
 
 	if (got < 0)
 		return -1;
-	fd = got > 0 ? -1
-		     : openat(t->folder, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-			      0600);
-	if (fd < 0 && got == 0 && errno == EEXIST) {
-		/* twice in one archive: the last one counts */
-		fd = openat(t->folder, path, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
-		again = true;
-	}
-	if (got > 0 || (fd < 0 && (errno == EISDIR || errno == ENOTDIR))) {
+	if (got == 0)
+		fd = make_file(t->parent, name);
+	/* twice in one archive: the last one counts */
+	if (got == 0 && fd < 0 && errno == EEXIST && unlinkat(t->parent, name, 0) == 0)
+		fd = make_file(t->parent, name);
+	if (got > 0 || (fd < 0 && errno == EISDIR)) {
 		t->skipped++;
 		return 0;
 	}
 	if (fd < 0)
-		return no_room(e, errno, "make a file");
-	if (fchmod(fd, mode & 0777) != 0 ||
-	    (!again && remember(t, 'f', path, strlen(path), e) != 0)) {
-		(void)close(fd);
-		return e->code != ERR_NONE ? -1 : no_room(e, errno, "mode of a file");
-	}
-	*out_fd = fd;
+		return tree_failed(e, errno, UNPACK_FOLDER, "make a file");
+	if (fchmod(fd, mode & 0777) != 0)
+		return tree_failed(e, errno, UNPACK_FOLDER, "mode of a file");
+	*out_fd = fd_steal(&fd);
 	return 1;
-}
-
-/* --- the move -------------------------------------------------------------------------------- */
-
-/* The folder above a name, in the workspace or in ours; -1 with errno. */
-static int open_above(int top, const char *path, const char **out_name)
-{
-	const char *slash = strrchr(path, '/');
-	char room[UNPACK_PATH_BYTES];
-
-	*out_name = slash == NULL ? path : slash + 1;
-	if (slash == NULL)
-		return ksys_openat2(top, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0, INSIDE);
-	memcpy(room, path, (size_t)(slash - path));
-	room[slash - path] = '\0';
-	return ksys_openat2(top, room, O_PATH | O_DIRECTORY | O_CLOEXEC, 0, INSIDE);
-}
-
-/* What stands there now: 'f', 'd', 'l' a link (or beyond one), 0 nothing. */
-static char kind_of(int top, const char *path)
-{
-	const char *name;
-	scope_close int above = open_above(top, path, &name);
-	struct stat st;
-
-	if (above < 0)
-		return errno == ENOENT ? '\0' : errno == ENOTDIR ? 'f' : 'l';
-	if (fstatat(above, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return '\0';
-	return S_ISDIR(st.st_mode) ? 'd' : S_ISLNK(st.st_mode) ? 'l' : 'f';
-}
-
-/* Nothing is moved when one of them cannot be. */
-static int check_places(struct unpack_tree *t, struct err *e)
-{
-	for (size_t at = 0; at < t->names.len; at += strlen(t->names.data + at) + 1) {
-		const char *path = t->names.data + at + 1;
-		char there = kind_of(t->top, path);
-
-		if ((t->names.data[at] == 'd' && there == 'f') ||
-		    (t->names.data[at] == 'f' && there == 'd'))
-			return err_set(e, ERR_CONFLICT, 0, "%s is a %s in the workspace", path,
-				       there == 'd' ? "folder" : "file");
-	}
-	return 0;
-}
-
-static int place_folder(struct unpack_tree *t, const char *path, struct err *e)
-{
-	const char *name;
-	scope_close int above = open_above(t->top, path, &name);
-
-	if (above < 0 || (mkdirat(above, name, 0755) != 0 && errno != EEXIST))
-		return errno == ELOOP || errno == EXDEV || errno == ENOTDIR
-			   ? 1
-			   : no_room(e, errno, "make a folder");
-	return 0;
-}
-
-static int place_file(struct unpack_tree *t, const char *path, struct err *e)
-{
-	const char *name;
-	const char *same;
-	scope_close int to = open_above(t->top, path, &name);
-	scope_close int from = open_above(t->folder, path, &same);
-
-	if (from < 0)
-		return no_room(e, errno, "find a file");
-	/* beyond a link of the workspace */
-	if (to < 0)
-		return errno == ELOOP || errno == EXDEV || errno == ENOTDIR || errno == ENOENT
-			   ? 1
-			   : no_room(e, errno, "find a folder");
-	return renameat(from, same, to, name) == 0 ? 0 : no_room(e, errno, "place a file");
-}
-
-static uint64_t size_of(const struct unpack_tree *t, const char *path)
-{
-	struct stat st;
-
-	return fstatat(t->folder, path, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_size : 0;
-}
-
-int tree_move(struct unpack_tree *t, struct err *e)
-{
-	if (check_places(t, e) != 0)
-		return -1;
-	for (size_t at = 0; at < t->names.len; at += strlen(t->names.data + at) + 1) {
-		const char *path = t->names.data + at + 1;
-		bool folder = t->names.data[at] == 'd';
-		uint64_t size = folder ? 0 : size_of(t, path);
-		int got = folder ? place_folder(t, path, e) : place_file(t, path, e);
-
-		if (got < 0)
-			return -1;
-		/* of a folder that cannot be, the files in it are counted */
-		if (got > 0 && !folder) {
-			t->skipped++;
-		} else if (got == 0 && !folder) {
-			t->files++;
-			t->bytes += size;
-		}
-	}
-	return 0;
-}
-
-void tree_close(struct unpack_tree *t)
-{
-	/* backwards: what is in a folder before the folder */
-	for (size_t end = t->names.len; end > 0;) {
-		size_t at = end - 1;
-
-		while (at > 0 && t->names.data[at - 1] != '\0')
-			at--;
-		(void)unlinkat(t->folder, t->names.data + at + 1,
-			       t->names.data[at] == 'd' ? AT_REMOVEDIR : 0);
-		end = at;
-	}
-	fd_close_at(&t->folder);
-	(void)unlinkat(t->top, UNPACK_FOLDER, AT_REMOVEDIR);
-	fd_close_at(&t->top);
-	buf_release(&t->names);
 }

@@ -361,6 +361,55 @@ def b17_a_folder_where_a_file_should_be():
     drop(session)
 
 
+@check.test
+def b17_all_or_nothing():
+    """What cannot be placed takes back what was placed before it."""
+    session = make(trust_level="untrusted")
+    # inodes: a folder that is new needs none beyond its own
+    says(session, "mkdir d; cd d; seq 89000 | xargs touch", timeout_sec=50)
+    good(upload(session, ("t.tar", tar([("first", b"1")] + [(f"e/{i}", DIR) for i in range(6000)] + [("last", b"2")]))), 2)
+    check.equal(says(session, "ls e | wc -l; cat first last"), b"6000\n12")
+    refused(upload(session, ("t.tar", tar([("first", b"x")] + [(f"g{i}", DIR) for i in range(9000)] + [("last", b"x")]))), 413,
+            "workspace_cap_exceeded")
+    check.equal(says(session, "ls -A | tr '\\n' ' '; cat first last"), b"d e first last 12")
+    drop(session)
+    # rights: what stands before the folder in the archive, new and replaced, and what is behind it
+    session = make()
+    says(session, "mkdir ro; chmod 555 ro; echo old > old; echo zz > zz")
+    before = says(session, "ls -lAR --time-style=+")
+    details = refused(upload(session, ("t.tar", tar([("aaa", b"1"), ("n/x", b"1"), ("old", b"new"), ("ro/f", b"2"), ("zz", b"3")]))), 409, "conflict")
+    check.equal(details["reason"], "ro/f: no right to write there in the workspace")
+    check.equal(says(session, "ls -lAR --time-style=+; cat old zz"), before + b"old\nzz\n")
+    refused(upload(session, ("ro/x", b"x")), 409, "conflict")
+    says(session, "chmod 555 .")
+    refused(upload(session, ("x", b"x")), 409, "conflict")
+    says(session, "chmod 755 .")
+    # the reserved name
+    says(session, "mkdir -p .cordon-upload/d/e; touch .cordon-upload/d/e/f; chmod 0 .cordon-upload/d .cordon-upload")
+    good(upload(session, ("x", b"x")), 1)
+    says(session, "echo > .cordon-upload; chmod 0 .cordon-upload")
+    good(upload(session, ("x", b"y")), 1)
+    check.equal(says(session, "ls -A | tr '\\n' ' '; cat x"), b"old ro x zz y")
+    drop(session)
+
+
+@check.test
+def modes_and_times_of_folders():
+    session = make()
+    says(session, "mkdir -m 700 old")
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, mode, data in ((".", 0o700, None), ("old", 0o755, None), ("new", 0o2555, None), ("new/f", 0o444, b"one"), ("new/f", 0o444, b"two"),
+                                 ("old/in", 0o750, None)):
+            info = tarfile.TarInfo(name)
+            info.mtime, info.mode, info.type, info.size = 1580000000, mode, DIR[0] if data is None else tarfile.REGTYPE, len(data or b"")
+            archive.addfile(info, io.BytesIO(data or b""))
+    good(upload(session, ("t.tar", file.getvalue())), 1, 3)
+    check.equal(says(session, "cat new/f; stat -c ' %a %Y' new new/f old/in; stat -c %a old . "),
+                b"two 555 1580000000\n 444 1580000000\n 750 1580000000\n700\n" + says(session, "stat -c %a ."))
+    drop(session)
+
+
 # --- archives ------------------------------------------------------------------------------------------------
 
 
@@ -447,6 +496,73 @@ def b24_bombs():
     check.equal(says(session, "find . -type f | wc -c"), b"%d\n" % (len(deep) + 3))
     good(upload(session, ("again.tar", tar([("same", b"%d" % i) for i in range(1000)]))), 1)
     check.equal(says(session, "cat same"), b"999")
+    drop(session)
+
+
+@check.test
+def b24_damaged_zips():
+    session = make()
+    text = bytes((i * i + i // 7) % 251 for i in range(203000))
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", method) as archive:
+            archive.writestr("before", b"x" * 1000)
+            archive.writestr("f", text)
+        whole = file.getvalue()
+        good(upload(session, ("z.zip", whole)), 2, 204000)
+        says(session, "rm before f")
+        middle = whole.index(b"f", 1000 if method == zipfile.ZIP_STORED else 60) + 1
+        for at in range(middle + 10, whole.index(b"PK\x01\x02") - 1, (len(whole) - middle) // 12):
+            flipped = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1:]
+            refused(upload(session, ("z.zip", flipped)), 422, "invalid_archive")
+        for old, new in ((len(text).to_bytes(4, "little"), (0x70000000).to_bytes(4, "little")),
+                         (zipfile.crc32(text).to_bytes(4, "little"), b"1234")):
+            check.true(whole.count(old) >= 2)
+            refused(upload(session, ("z.zip", whole.replace(old, new))), 422, "invalid_archive")
+        check.equal(says(session, "ls -A"), b"")
+    drop(session)
+
+
+class Pipe(io.RawIOBase):
+    """A file in which nobody can go back: the sizes of a zip's entries follow their data."""
+
+    def __init__(self):
+        self.data = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.data += bytes(data)
+        return len(data)
+
+
+@check.test
+def zips_of_all_kinds():
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        for file in (Pipe(), io.BytesIO()):
+            session = make()
+            with zipfile.ZipFile(file, "w", method) as archive:
+                archive.writestr("d/f", b"hello" * 1000)
+                archive.writestr("e/", "")
+                archive.writestr("empty", b"")
+                with archive.open("zip64", "w", force_zip64=True) as entry:
+                    entry.write(b"x" * 100000)
+            good(upload(session, ("z.zip", file.data if isinstance(file, Pipe) else file.getvalue())), 3, 105000)
+            check.equal(says(session, "cat d/f zip64 | md5sum; ls"),
+                        __import__("hashlib").md5(b"hello" * 1000 + b"x" * 100000).hexdigest().encode() + b"  -\nd\ne\nempty\nzip64\n")
+            drop(session)
+
+
+@check.test
+def b24_deep_and_wide():
+    session = make()
+    data = tar([("d/" * 1900 + str(i), b"x") for i in range(1200)], "w:gz")
+    for _ in range(2):
+        start = time.monotonic()
+        good(upload(session, ("deep.tgz", data)), 1200, 1200)
+        check.true(time.monotonic() - start < 20, time.monotonic() - start)
+    check.equal(says(session, "rm -r d; ls -A"), b"")
     drop(session)
 
 

@@ -83,7 +83,7 @@ enum agent_unpack_end {
 	AGENT_UNPACKED = 0,
 	AGENT_UNPACK_BROKEN = 10, /* the archive; stderr says how */
 	AGENT_UNPACK_FULL,        /* the workspace has no room, or no inode */
-	AGENT_UNPACK_CONFLICT,    /* a name is a folder on one side and a file on the other */
+	AGENT_UNPACK_CONFLICT,    /* folder against file, no right to write, changed meanwhile */
 	AGENT_UNPACK_FAILED
 };
 

@@ -50,6 +50,7 @@ struct unpack_tree {
 	char parent_path[UNPACK_PATH_BYTES];
 	struct buf folders; /* struct unpack_folder: those that are entries of the archive */
 	struct buf paths;   /* theirs, each with its NUL */
+	uint64_t made;      /* files in the folder */
 	uint64_t files;
 	uint64_t bytes;
 	uint64_t skipped;

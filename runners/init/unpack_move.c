@@ -27,11 +27,6 @@ struct move {
 	size_t parent; /* the one of the last, in texts */
 };
 
-static bool is_there(mode_t mode)
-{
-	return mode != 0;
-}
-
 /* The path of a name of the walk, for a message. */
 static const char *path_of(const struct walk *w, const char *name, char *room, size_t size)
 {
@@ -228,17 +223,17 @@ static enum walk_step place(struct walk *w, const char *name, struct err *e)
 
 		if (look(w, name, &ours, &there, e) != 0)
 			return WALK_FAIL;
-		if (S_ISDIR(ours.st_mode) && is_there(there)) {
+		if (S_ISDIR(ours.st_mode) && there != 0) {
 			if (!S_ISDIR(there))
 				return WALK_NEXT; /* a link: left out */
 			if ((ours.st_mode & 0700) != 0700)
 				(void)!fchmodat(w->from, name, 0700, 0);
 			return enter_both(w, name, e);
 		}
-		if (note(m, w, name, is_there(there), e) != 0)
+		if (note(m, w, name, there != 0, e) != 0)
 			return WALK_FAIL;
-		got = is_there(there) ? rename_exchange(w->from, w->to, name)
-				      : rename_new(w->from, w->to, name, &ours);
+		got = there != 0 ? rename_exchange(w->from, w->to, name)
+				 : rename_new(w->from, w->to, name, &ours);
 		if (got == 0)
 			return WALK_NEXT;
 		m->done.len -= sizeof(struct moved);
@@ -288,9 +283,14 @@ int tree_move(struct unpack_tree *t, struct err *e)
 	struct move m = {.tree = t};
 	struct walk first = {.ctx = t, .visit = check};
 	struct walk second = {.ctx = &m, .visit = place};
+	uint64_t left_out = t->skipped;
 	int result;
 
-	if (walk_run(&first, t->folder, t->top, e) != 0 || dress_folders(t, e) != 0)
+	if (walk_run(&first, t->folder, t->top, e) != 0)
+		return -1;
+	if (t->files + t->skipped - left_out != t->made)
+		return tree_failed(e, ENOENT, UNPACK_FOLDER, "count the files");
+	if (dress_folders(t, e) != 0)
 		return -1;
 	buf_init(&m.done, UNPACK_NAMES_BYTES);
 	buf_init(&m.texts, UNPACK_NAMES_BYTES);

@@ -60,7 +60,7 @@ int tree_open(struct unpack_tree *t, struct err *e)
 	buf_init(&t->paths, UNPACK_NAMES_BYTES);
 	t->folder = -1;
 	t->parent = -1;
-	t->top = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	t->top = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (t->top < 0)
 		return tree_failed(e, errno, ".", "open the workspace");
 	got = mkdirat(t->top, UNPACK_FOLDER, 0700);
@@ -248,8 +248,10 @@ int tree_add_file(struct unpack_tree *t, const char *path, mode_t mode, int *out
 	if (got == 0)
 		fd = make_file(t->parent, name);
 	/* twice in one archive: the last one counts */
-	if (got == 0 && fd < 0 && errno == EEXIST && unlinkat(t->parent, name, 0) == 0)
+	if (got == 0 && fd < 0 && errno == EEXIST && unlinkat(t->parent, name, 0) == 0) {
 		fd = make_file(t->parent, name);
+		t->made--;
+	}
 	if (got > 0 || (fd < 0 && errno == EISDIR)) {
 		t->skipped++;
 		return 0;
@@ -258,6 +260,7 @@ int tree_add_file(struct unpack_tree *t, const char *path, mode_t mode, int *out
 		return tree_failed(e, errno, UNPACK_FOLDER, "make a file");
 	if (fchmod(fd, mode & 0777) != 0)
 		return tree_failed(e, errno, UNPACK_FOLDER, "mode of a file");
+	t->made++;
 	*out_fd = fd_steal(&fd);
 	return 1;
 }

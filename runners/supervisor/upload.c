@@ -336,6 +336,9 @@ static const char *message_of(const struct agent_exit *status)
 {
 	if (status->how == AGENT_SIGNALED)
 		return "archive_too_large"; /* memory, or its box's time */
+	/* a run took the right to enter the workspace */
+	if (status->how == AGENT_NOT_STARTED && status->stage == AGENT_STAGE_CHDIR)
+		return "path_conflict";
 	if (status->how != AGENT_EXITED)
 		return "namespace_failed";
 	switch (status->code) {

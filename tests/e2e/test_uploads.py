@@ -383,7 +383,13 @@ def b17_all_or_nothing():
     refused(upload(session, ("ro/x", b"x")), 409, "conflict")
     says(session, "chmod 555 .")
     refused(upload(session, ("x", b"x")), 409, "conflict")
-    says(session, "chmod 755 .")
+    says(session, "chmod 333 .")
+    good(upload(session, ("x", b"x")), 1)
+    says(session, "chmod 755 .; rm x")
+    shut = make()
+    says(shut, "chmod 0 .")
+    refused(upload(shut, ("x", b"x")), 409, "conflict")
+    drop(shut)
     # the reserved name
     says(session, "mkdir -p .cordon-upload/d/e; touch .cordon-upload/d/e/f; chmod 0 .cordon-upload/d .cordon-upload")
     good(upload(session, ("x", b"x")), 1)
@@ -407,6 +413,34 @@ def modes_and_times_of_folders():
     good(upload(session, ("t.tar", file.getvalue())), 1, 3)
     check.equal(says(session, "cat new/f; stat -c ' %a %Y' new new/f old/in; stat -c %a old . "),
                 b"two 555 1580000000\n 444 1580000000\n 750 1580000000\n700\n" + says(session, "stat -c %a ."))
+    drop(session)
+
+
+@check.test
+def b17_a_run_takes_the_folder():
+    """It moves or shuts .cordon-upload while an upload grows in it: whole, or a conflict."""
+    session = make()
+    run = c.request("POST", c.BASE + "/runs", {"session_id": session, "command": ["sh", "-c", """
+        n=0
+        while [ ! -e stop ]; do
+            chmod 0 .cordon-upload && sleep 0.01
+            chmod 700 .cordon-upload; mv .cordon-upload away-$n && sleep 0.01
+            rm -rf .cordon-upload; n=$((n + 1))
+        done 2>/dev/null"""]}, headers={"Prefer": "respond-async"}).json()
+    c.wait_phase(run["id"], ("running",))
+    seen = set()
+    for i in range(30):
+        answer = upload(session, ("t.tar", tar([(f"t{i}/{f}", b"x" * 1000) for f in range(100)])))
+        check.true(answer.status == 200 or (answer.status, answer.json()["error"]["code"]) == (409, "conflict"), answer.body)
+        seen.add(answer.status)
+        count = int(says(session, f"ls t{i} 2>/dev/null | wc -l"))
+        check.equal(count, 100 if answer.status == 200 else 0, (i, answer.body))
+    while upload(session, ("stop", b"")).status != 200:
+        pass
+    check.equal(c.wait_run(run["id"])["phase"], "completed")
+    check.true(409 in seen, seen)
+    says(session, "rm -rf away-* t*")
+    good(upload(session, ("f", b"x")), 1)
     drop(session)
 
 
@@ -563,6 +597,22 @@ def b24_deep_and_wide():
         good(upload(session, ("deep.tgz", data)), 1200, 1200)
         check.true(time.monotonic() - start < 20, time.monotonic() - start)
     check.equal(says(session, "rm -r d; ls -A"), b"")
+    drop(session)
+
+
+@check.test
+def b24_holes_without_end():
+    """A sum of sizes beyond what is counted: 2,100 files of a TiB, all hole."""
+    session = make()
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for i in range(2100):
+            info = tarfile.TarInfo(f"GNUSparseFile.0/{i}")
+            info.size = 512
+            info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": f"s/{i}", "GNU.sparse.realsize": str(1 << 40)}
+            archive.addfile(info, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    good(upload(session, ("t.tgz", file.getvalue()), ("u.tgz", file.getvalue())), 4200, 1 << 52)
+    check.equal(says(session, "ls s | wc -l; stat -c '%s' s/7; find s -type f -size -1073741824k | wc -l"), b"2100\n1099511627776\n0\n")
     drop(session)
 
 

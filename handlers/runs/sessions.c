@@ -315,7 +315,7 @@ static const struct failure failures[] = {
     {"session_gone", 404, "session_not_found", "The session was deleted."},
     {"workspace_busy", 409, "conflict", "The session's workspace was in use for too long."},
     {"path_conflict", 409, "conflict",
-     "A name of the upload is a folder where the workspace has a file, or the other way round."},
+     "The workspace does not take a name of the upload; details.reason says which and why."},
     {"snapshot_lost", 404, "snapshot_not_found", "The session has no such snapshot."},
     {"invalid_archive", 422, "invalid_archive",
      "An archive of the upload is damaged. Nothing of it is in the workspace."},

@@ -204,11 +204,13 @@ test-unit: all $(UNIT) ## unit tests only
 check: all test-programs ## layers, banned symbols, headers, sql, format, scripts, nginx, units
 	@bash tests/check/check.sh $(BUILD)
 
+# without those that need openat2, which Debian 12's valgrind does not know; SAN=address,undefined has them
+MEMCHECK_NOT := test_unpack
 MEMCHECK := valgrind -q --leak-check=full --errors-for-leak-kinds=definite,indirect --trace-children=no --error-exitcode=9
-memcheck: $(UNIT) ## unit tests under valgrind
+memcheck: $(UNIT) ## unit tests under valgrind, but for MEMCHECK_NOT
 	@bash tests/stack/packages.sh memcheck
 	@mkdir -p $(BUILD)/tests/log
-	@for t in $(UNIT); do log=$(BUILD)/tests/log/memcheck-$${t##*/}.log; echo "  $$t"; \
+	@for t in $(filter-out $(addprefix %/,$(MEMCHECK_NOT)),$(UNIT)); do log=$(BUILD)/tests/log/memcheck-$${t##*/}.log; echo "  $$t"; \
 	  CORDON_BUILD=$(BUILD) $(MEMCHECK) $$t >$$log 2>&1 </dev/null || { tail -n 40 $$log; exit 1; }; done
 
 guest: all test-programs ## the box tests in a virtual machine: cgroup v2 alone, then v1 alone; MODES=systemd: the units under systemd

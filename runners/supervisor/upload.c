@@ -29,6 +29,7 @@
 #define DESTROY_MS   20000U
 #define TMP_INODES   4096U
 #define TASKS        16U
+#define BOXES_MOST   8U
 #define CPU_MILLIS   2000U
 #define CHUNK_BYTES  65536U
 #define SAID_BYTES   2048U
@@ -439,6 +440,19 @@ static const struct agent_events events = {.output = on_output,
 
 /* --- the box --------------------------------------------------------------------------------- */
 
+/* Uploads must not take the slots of all runs. */
+static bool may_have_box(const struct session_op *op)
+{
+	unsigned int boxes = 0;
+
+	for (const struct session_op *other = op->sup->session_ops; other != NULL;
+	     other = other->next)
+		if (other != op && other->upload != NULL &&
+		    other->upload->state != UPLOAD_WANTS_BOX && other->upload->state != UPLOAD_OVER)
+			boxes++;
+	return boxes < BOXES_MOST;
+}
+
 static void send_create(struct session_op *op)
 {
 	struct upload *u = op->upload;
@@ -462,7 +476,8 @@ static void send_create(struct session_op *op)
 	struct err e = ERR_INIT;
 
 	u->state = UPLOAD_CREATING;
-	if (boxclient_make(&op->sup->box, op->serial * 4 + WHAT_CREATE, &wish, &e) == 0)
+	if (may_have_box(op) &&
+	    boxclient_make(&op->sup->box, op->serial * 4 + WHAT_CREATE, &wish, &e) == 0)
 		return;
 	u->state = UPLOAD_WANTS_BOX;
 	u->retry_us = clock_monotonic_us() + AGAIN_US;

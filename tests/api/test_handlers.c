@@ -392,7 +392,10 @@ static void fault(const struct call *c, const char *what)
 		request.headers[0] = (struct http_header){"X-API-KEY", c->key};
 		request.headers[1] = (struct http_header){"Prefer", "respond-async"};
 		request.headers[2] = (struct http_header){"Upgrade", "websocket"};
-		request.header_count = 3;
+		request.headers[3] = (struct http_header){"Sec-WebSocket-Version", "13"};
+		request.headers[4] =
+		    (struct http_header){"Sec-WebSocket-Key", "d2Fsa2luZyBhbG9uZyBpdA=="};
+		request.header_count = 5;
 		request.internal = fault_internal;
 		if (c->key == NULL)
 			request.headers[0].name = "X-None";

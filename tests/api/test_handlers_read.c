@@ -510,6 +510,11 @@ static void test_stream(void)
 	ASSERT_TEXT(http_response_get(&a.response, "Upgrade"), "websocket");
 	answer_release(&a);
 	c.more[0] = (struct http_header){"Upgrade", "WebSocket"};
+	c.more[1] = (struct http_header){"Sec-WebSocket-Version", "13"};
+	call(&c, &a);
+	CU_ASSERT_EQUAL(a.response.status, 426);
+	answer_release(&a);
+	c.more[2] = (struct http_header){"Sec-WebSocket-Key", "d2Fsa2luZyBhbG9uZyBpdA=="};
 	call(&c, &a);
 	url = http_response_get(&a.response, "X-Accel-Redirect");
 	CU_ASSERT_PTR_NOT_NULL_FATAL(url);

@@ -146,7 +146,7 @@ $(BUILD)/bin/cordon-box: $(call objects,$(wildcard runners/exec/*.c)) $(LIB_BASE
 $(INIT): $(call objects,$(wildcard runners/init/*.c)) $(LIB_BASE)
 	@mkdir -p $(@D); echo "  ld $@"
 	@$(CC) $(CFLAGS) $(if $(SAN),-pie $(LDFLAGS),-static-pie -Wl,-z,relro,-z,now,-z,noexecstack) -o $@ $^ \
-	  -larchive $(if $(SAN),,-lz -lbz2 -llzma -lzstd -lnettle)
+	  -larchive -lz $(if $(SAN),,-lbz2 -llzma -lzstd -lnettle)
 
 # modules of programs that unit and api tests look into
 $(BUILD)/tests/unit/test_output: $(BUILD)/obj/runners/supervisor/output.o

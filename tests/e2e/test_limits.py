@@ -212,35 +212,13 @@ def queue_quota_of_a_tag():
         c.reload_workers()
 
 
-class PolicyOf:
-    """More lines in the policy for a while; runner and workers have it."""
-
-    def __init__(self, lines):
-        self.lines = lines
-
-    def __enter__(self):
-        with open(c.POLICY) as file:
-            self.good = file.read()
-        self.write(self.good + self.lines)
-
-    def __exit__(self, *_):
-        self.write(self.good)
-
-    def write(self, text):
-        with open(c.POLICY, "w") as file:
-            file.write(text)
-        c.reload_workers()
-        os.kill(c.program_pid("cordon-runner"), signal.SIGTERM)
-        check.wait_for(lambda: c.run(["true"], wait=True)["phase"] == "completed", 20, "the runner to be back")
-
-
 def states(runs):
     return [c.sql(f"SELECT state FROM job WHERE object_id = '{run['id']}'").strip() for run in runs]
 
 
 @check.test
 def active_runs_have_limits():
-    with PolicyOf("active:\n  max_per_user: 3\n  max_per_workspace: 2\n"):
+    with c.PolicyOf("active:\n  max_per_user: 3\n  max_per_workspace: 2\n"):
         runs = [c.run(["sleep", "2.5"], wait=False, workspace_id="w") for _ in range(3)]
         runs += [c.run(["sleep", "2.5"], wait=False) for _ in range(3)]
         last = c.run(["true"], wait=False)

@@ -378,6 +378,24 @@ def delete_cancels_what_runs():
 
 
 @check.test
+def a_delete_that_cannot_drain_changes_nothing():
+    made = make()
+    run(made, "echo kept > f")
+    active = start(made, "trap '' TERM; while :; do sleep 1; done")
+    c.wait_phase(active["id"], ("running",))
+    with c.PolicyOf("\nsessions:\n  delete_drain_ms: 500\n"):
+        answer = ask("DELETE", made)
+        details = refused(answer, 409, "session_cancel_drain_timeout")
+        check.equal((details["session_id"], details["active_runs"]), (made["id"], 1))
+        check.equal(answer.header("Retry-After"), "5")
+        check.equal(good(ask("GET", made))["id"], made["id"])
+    check.equal(c.wait_run(active["id"], 20)["message"], "canceled_by_user", "the run was canceled all the same")
+    check.equal(c.output(c.follow(run(made, "cat f")["id"])[0], "stdout"), b"kept\n")
+    delete(made)
+    check.equal(images(made), [])
+
+
+@check.test
 def delete_twice_at_once():
     made = make()
     run(made, "true")
@@ -502,12 +520,7 @@ def clones_count_as_sessions():
     made = make()
     have = int(c.sql("SELECT COUNT(*) FROM session WHERE state <> 'deleted' AND tenant = (SELECT tenant FROM session WHERE id = "
                      f"'{made['id']}')").strip())
-    with open(c.POLICY, encoding="utf-8") as file:
-        before = file.read()
-    try:
-        with open(c.POLICY, "w", encoding="utf-8") as file:
-            file.write(before + f"\nsessions:\n  max_per_tenant: {have + 2}\n")
-        c.reload_workers()
+    with c.PolicyOf(f"\nsessions:\n  max_per_tenant: {have + 2}\n"):
         answers = c.many(6, 6, lambda _: ask("POST", made, "/clone"))
         check.equal(sorted(a.status for a in answers), [200, 200, 429, 429, 429, 429])
         for answer in answers:
@@ -515,10 +528,6 @@ def clones_count_as_sessions():
                 check.equal(refused(answer, 429, "session_quota"), {"quota_scope": "tenant", "limit": have + 2})
                 check.true(answer.header("Retry-After"))
         check.equal(c.request("POST", SESSIONS, {"base_image": "host"}).status, 429)
-    finally:
-        with open(c.POLICY, "w", encoding="utf-8") as file:
-            file.write(before)
-        c.reload_workers()
     for answer in answers:
         if answer.status == 200:
             delete(answer.json()["session_id"])

@@ -314,6 +314,34 @@ def without_a_body():
 
 
 @check.test
+def eight_are_unpacked_at_one_time():
+    """Uploads of many sessions leave slots to runs: more than eight wait, and all of them are carried out."""
+    sessions = [make() for _ in range(14)]
+    body = tar([(f"d{i % 10}/{i}", b"x") for i in range(8000)])
+    uploads = "SELECT id FROM operation WHERE finished_at IS NULL AND kind = 'upload'"
+    most = 0
+    with concurrent.futures.ThreadPoolExecutor(14) as pool:
+        answers = [pool.submit(upload, session, ("many.tar", body)) for session in sessions]
+        while not all(a.done() for a in answers):
+            under_way = set(c.sql(uploads).split())
+            boxes = 0
+            for path in glob.glob(c.RUN_DIR + "/boxes/*"):
+                try:
+                    with open(path, "rb") as file:
+                        text = file.read().decode("latin-1")
+                except FileNotFoundError:
+                    continue
+                boxes += any(each in text for each in under_way)
+            most = max(most, boxes)
+            time.sleep(0.02)
+    for answer in answers:
+        good(answer.result(), 8000)
+    check.true(1 <= most <= 8, most)
+    for session in sessions:
+        drop(session)
+
+
+@check.test
 def a_delete_ends_an_upload():
     session = make()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

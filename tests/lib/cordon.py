@@ -16,6 +16,8 @@ import subprocess
 import time
 import urllib.parse
 
+import check
+
 URL = os.environ.get("CORDON_URL", "https://localhost:8443")
 CA = os.environ.get("CORDON_CA", "")
 KEY = os.environ.get("CORDON_API_KEY", "")
@@ -315,6 +317,28 @@ def sql(text):
     """What the database says to its owner."""
     return subprocess.run(["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--socket", RUN_DIR + "/db/mariadb.sock",
                            "cordon", "-e", text], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+class PolicyOf:
+    """More lines in the policy for a while; runner and workers have it."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def __enter__(self):
+        with open(POLICY, encoding="utf-8") as file:
+            self.good = file.read()
+        self.write(self.good + self.lines)
+
+    def __exit__(self, *_):
+        self.write(self.good)
+
+    def write(self, text):
+        with open(POLICY, "w", encoding="utf-8") as file:
+            file.write(text)
+        reload_workers()
+        os.kill(program_pid("cordon-runner"), signal.SIGTERM)
+        check.wait_for(lambda: run(["true"], wait=True)["phase"] == "completed", 20, "the runner to be back")
 
 
 class Off:
